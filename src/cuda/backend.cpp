@@ -1,0 +1,5 @@
+#include "cuda/backend.h"
+
+namespace brim::cuda {
+Status backend_status() { return core::failure(BRIM_NOT_AVAILABLE, "cuda: this build of brim has no CUDA backend"); }
+}  // namespace brim::cuda

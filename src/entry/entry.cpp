@@ -1,0 +1,187 @@
+// The only joint: struct size -> backend -> validate -> slot. Grown from the list; no op is named here.
+#include "entry/entry.h"
+
+#include <array>
+#include <cstring>
+#include <exception>
+
+#include "brim/brim.h"
+#include "core/parallel.h"
+#include "core/slot.h"
+#include "cpu/backend.h"
+#include "cuda/backend.h"
+#include "ops/all.h"
+#include "reference/backend.h"
+
+namespace brim::entry {
+namespace {
+
+using core::failure;
+using core::Slot;
+using core::success;
+
+constexpr const char* kNames[] = {
+#define BRIM_OP(family, mode, args) #family "_" #mode,
+#include "brim/ops.inc"
+#undef BRIM_OP
+};
+constexpr const char* kFamilies[] = {
+#define BRIM_OP(family, mode, args) #family,
+#include "brim/ops.inc"
+#undef BRIM_OP
+};
+constexpr const char* kModes[] = {
+#define BRIM_OP(family, mode, args) #mode,
+#include "brim/ops.inc"
+#undef BRIM_OP
+};
+
+using Table = std::array<const Slot*, BRIM_OP_COUNT>;
+
+constexpr Table kCpu = [] {
+  Table t{};
+#define BRIM_SLOT(family, mode) t[BRIM_OP_##family##_##mode] = &cpu::family##_##mode;
+#include "cpu/slots.inc"
+#undef BRIM_SLOT
+  return t;
+}();
+constexpr Table kCuda = [] {
+  Table t{};
+#define BRIM_SLOT(family, mode) t[BRIM_OP_##family##_##mode] = &cuda::family##_##mode;
+#include "cuda/slots.inc"
+#undef BRIM_SLOT
+  return t;
+}();
+constexpr Table kReference = [] {
+  Table t{};
+#define BRIM_SLOT(family, mode) t[BRIM_OP_##family##_##mode] = &reference::family##_##mode;
+#include "reference/slots.inc"
+#undef BRIM_SLOT
+  return t;
+}();
+
+const Slot* find_slot(brim_backend backend, brim_op op) {
+  switch (backend) {
+    case BRIM_BACKEND_CPU: return kCpu[op];
+    case BRIM_BACKEND_CUDA: return kCuda[op];
+    default: return kReference[op];
+  }
+}
+
+// Calls use(slot, args) on the full-size, validated args of `op`.
+template <class Args, Status (*Validate)(const Args&, brim_backend), class Use>
+Status with_args(brim_op op, const void* raw, Use&& use) {
+  if (!raw) return failure(BRIM_INVALID_ARGUMENT, "%s: args is null", kNames[op]);
+  uint64_t size;
+  std::memcpy(&size, raw, sizeof size);
+  if (size < sizeof size || size > sizeof(Args))
+    return failure(BRIM_INVALID_ARGUMENT,
+                   "%s: struct_size is %llu, this library knows up to %zu bytes: set it to sizeof the args struct%s",
+                   kNames[op], static_cast<unsigned long long>(size), sizeof(Args),
+                   size > sizeof(Args) ? ", or update brim (the caller is newer)" : "");
+  Args full;
+  const Args* args = static_cast<const Args*>(raw);
+  if (size < sizeof(Args)) {  // an older caller: the fields it does not have are zero
+    std::memset(&full, 0, sizeof full);
+    std::memcpy(&full, raw, size);
+    full.struct_size = sizeof full;
+    args = &full;
+  }
+  brim_backend backend = args->run.backend;
+  if (backend == BRIM_BACKEND_AUTO)
+    backend = ops::lead_tensor(*args).device == BRIM_CUDA ? BRIM_BACKEND_CUDA : BRIM_BACKEND_CPU;
+  if (backend < BRIM_BACKEND_CPU || backend > BRIM_BACKEND_REFERENCE)
+    return failure(BRIM_INVALID_ARGUMENT, "%s: backend is %d, expected 0 (auto) to %d", kNames[op], backend,
+                   BRIM_BACKEND_REFERENCE);
+  BRIM_TRY(Validate(*args, backend));
+  const Slot* slot = find_slot(backend, op);
+  if (!slot) return failure(BRIM_NOT_AVAILABLE, "%s: not implemented on %s", kNames[op], backend_name(backend));
+  return use(*slot, static_cast<const void*>(args));
+}
+
+// The same for an op known by number. Exceptions (host memory is all that can run out) stop here.
+template <class Use>
+Status with_op(brim_op op, const void* args, Use&& use) noexcept {
+  try {
+    switch (op) {
+#define BRIM_OP(family, mode, Args) \
+  case BRIM_OP_##family##_##mode: return with_args<Args, ops::validate_##family##_##mode>(op, args, use);
+#include "brim/ops.inc"
+#undef BRIM_OP
+      default:
+        return failure(BRIM_INVALID_ARGUMENT, "brim: there is no op %d, expected 0 to %d", op, BRIM_OP_COUNT - 1);
+    }
+  } catch (const std::exception& e) {
+    return failure(BRIM_INTERNAL_ERROR, "%s: %s", kNames[op], e.what());
+  } catch (...) {
+    return failure(BRIM_INTERNAL_ERROR, "%s: unknown exception", kNames[op]);
+  }
+}
+
+Status describe(brim_op op, const void* args, const core::DeviceProps* device, char* text, size_t size) {
+  if (!text || size == 0) return failure(BRIM_INVALID_ARGUMENT, "brim_describe_plan: text is null or size is 0");
+  text[0] = '\0';
+  return with_op(op, args, [&](const Slot& slot, const void* a) { return slot.describe(a, device, text, size); });
+}
+
+}  // namespace
+
+Status describe_plan_on(brim_op op, const void* args, const core::DeviceProps& device, char* text, size_t size) {
+  return describe(op, args, &device, text, size);
+}
+
+const char* op_name(brim_op op) { return kNames[op]; }
+const char* op_family(brim_op op) { return kFamilies[op]; }
+const char* op_mode(brim_op op) { return kModes[op]; }
+
+const char* backend_name(brim_backend backend) {
+  switch (backend) {
+    case BRIM_BACKEND_CPU: return "cpu";
+    case BRIM_BACKEND_CUDA: return "cuda";
+    case BRIM_BACKEND_REFERENCE: return "reference";
+    default: return "auto";
+  }
+}
+
+}  // namespace brim::entry
+
+using brim::core::failure;
+using brim::core::success;
+
+extern "C" {
+
+#define BRIM_OP(family, mode, Args)                                                               \
+  brim_status brim_##family##_##mode(const Args* args) {                                          \
+    return brim::entry::with_op(BRIM_OP_##family##_##mode, args,                                  \
+                                [](const brim::core::Slot& s, const void* a) { return s.run(a); }); \
+  }
+#include "brim/ops.inc"
+#undef BRIM_OP
+
+brim_status brim_describe_plan(brim_op op, const void* args, char* text, size_t size) {
+  return brim::entry::describe(op, args, nullptr, text, size);
+}
+
+brim_status brim_workspace_size(brim_op op, const void* args, size_t* bytes) {
+  if (!bytes) return failure(BRIM_INVALID_ARGUMENT, "brim_workspace_size: bytes is null");
+  *bytes = 0;
+  return brim::entry::with_op(op, args, [&](const brim::core::Slot& slot, const void* a) {
+    return slot.workspace ? slot.workspace(a, bytes) : success();
+  });
+}
+
+brim_status brim_backend_status(brim_backend backend) {
+  switch (backend) {
+    case BRIM_BACKEND_AUTO:
+    case BRIM_BACKEND_CPU:
+    case BRIM_BACKEND_REFERENCE: return success();
+    case BRIM_BACKEND_CUDA: return brim::cuda::backend_status();
+    default: return failure(BRIM_INVALID_ARGUMENT, "brim: there is no backend %d", backend);
+  }
+}
+
+const char* brim_version(void) { return BRIM_VERSION; }
+
+void brim_set_parallel_for(brim_parallel_for parallel_for) { brim::core::set_parallel_for(parallel_for); }
+
+}  // extern "C"

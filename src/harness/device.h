@@ -1,0 +1,51 @@
+// Where a check or a benchmark runs: memory on a device, and one way of timing for brim, its peers and the plain copy.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "brim/brim.h"
+
+namespace brim::harness {
+
+// Work made ready to be timed (on a GPU: captured in a CUDA graph). Each call of run() is one sample.
+class Timed {
+ public:
+  virtual ~Timed() = default;
+  virtual double run() = 0;  // microseconds, caches flushed by READING a buffer larger than the last level before
+};
+
+class Device {
+ public:
+  virtual ~Device() = default;
+  virtual std::string name() const = 0;  // "NVIDIA H200", or the CPU's model name with its thread count
+  virtual brim_device_type type() const = 0;
+  virtual int index() const { return 0; }
+  virtual void* stream() const { return nullptr; }
+
+  // Errors (out of memory, CUDA) are std::runtime_error with the call and the reason.
+  virtual void* allocate(size_t bytes) = 0;  // 256-byte aligned
+  virtual void release(void* memory) = 0;
+  virtual size_t free_bytes() const = 0;     // what can still be allocated
+  virtual void upload(void* to, const void* from, size_t bytes) = 0;
+  virtual void download(void* to, const void* from, size_t bytes) = 0;
+  virtual void synchronize() = 0;
+
+  virtual std::unique_ptr<Timed> timed(std::function<void()> work) = 0;  // `work` queues on stream()
+  // The plain copies that make the wall: every form worth trying (name, launch); the wall is the best of them.
+  struct Copy {
+    std::string name;
+    std::function<void()> launch;
+  };
+  virtual std::vector<Copy> copies(void* to, const void* from, size_t bytes) = 0;
+  virtual std::vector<Copy> copies_in_place(void* data, size_t bytes) = 0;
+};
+
+std::unique_ptr<Device> make_cpu_device();
+// Null when this build or machine has none; `why` then says so.
+std::unique_ptr<Device> make_cuda_device(int index, std::string* why);
+
+}  // namespace brim::harness

@@ -1,0 +1,4 @@
+// Every op's room, for the entry: one line per op family.
+#pragma once
+
+#include "ops/rope.h"
