@@ -1,28 +1,26 @@
-// The cos and sin tables of RoPE, on the CPU: cos[p][j] = a*cos(p*f_j), sin[p][j] = a*sin(p*f_j) for 0 <= p <
-// max_position.
+// The cos and sin tables of RoPE, on the CPU, for positions 0 <= p < max_position and columns 0 <= j < r/2:
+//     cos[p][j] = a*cos(p*f_j), sin[p][j] = a*sin(p*f_j)
 //
 // Angles and their cosines are formed in float64 and rounded once, to nearest even, into the tables' type.
-// f_j = base^(-2j/r), 0 <= j < r/2, changed by the scaling rule; a = 1 unless the rule has an attention
-// factor. Width of cos and sin: r (columns r/2..r-1 repeat columns 0..r/2-1) or r/2. Any strides; the two may
-// not overlap.
+// f_j = base^(-2j/r), changed by the scaling rule; a = 1 unless the rule has an attention factor.
+// Width of cos and sin: r (columns r/2..r-1 repeat columns 0..r/2-1) or r/2. Any strides; no overlap.
 //
-// Rules, with the parameter names of Hugging Face `rope_parameters`; zero means "not given", and a rule reads
-// only the parameters named here. M = max_position_embeddings, the model's own; O =
-// original_max_position_embeddings, else M; L = seq_len, else max_position.
+// Rules, with the parameter names of Hugging Face `rope_parameters`; zero means "not given", and a rule
+// reads only the parameters named here. M = max_position_embeddings, the model's own length;
+// O = original_max_position_embeddings, else M; L = seq_len, else max_position.
 //     default   nothing
 //     linear    f_j / factor
-//     dynamic   base * (factor*max(L,M)/M - (factor-1))^(r/(r-2)), so it grows once L passes M (O where M is
-//     not given) yarn      blend of f_j and f_j/factor over a ramp of columns between beta_fast (32) and
-//     beta_slow (1) turns at
-//               length O, its ends rounded outwards unless truncate_off; factor = M/O unless given; a =
-//               attention_factor, else m(mscale)/m(mscale_all_dim) when both are given, else m(1), with m(x)
-//               = 0.1*x*ln(factor) + 1
-//     longrope  f_j / short_factor[j], or / long_factor[j] once L > O; a = attention_factor, else
-//               sqrt(1 + ln(factor)/ln(O)) with factor = M/O unless given (1 where factor <= 1)
-//     llama3    columns of less than low_freq_factor turns at length O divided by factor, those of more than
-//               high_freq_factor kept, a linear blend between
-// Source: modeling_rope_utils.py of Hugging Face transformers (the formulas), YaRN arXiv:2309.00071, LongRoPE
-// 2402.13753.
+//     dynamic   base * (factor*max(L,M)/M - (factor-1))^(r/(r-2)): grows once L passes M (O without M)
+//     yarn      blend of f_j and f_j/factor over a ramp of columns, from beta_fast (32) to beta_slow (1)
+//               turns at length O, its ends rounded outwards unless truncate_off; factor = M/O unless given;
+//               a = attention_factor, else m(mscale)/m(mscale_all_dim) when both are given, else m(1),
+//               with m(x) = 0.1*x*ln(factor) + 1
+//     longrope  f_j / short_factor[j], or f_j / long_factor[j] once L > O; a = attention_factor, else
+//               sqrt(1 + ln(factor)/ln(O)), factor = M/O unless given, and 1 where factor <= 1
+//     llama3    columns of less than low_freq_factor turns at length O divided by factor, those of more
+//               than high_freq_factor kept, a linear blend between
+// Sources: modeling_rope_utils.py of Hugging Face transformers (the formulas), YaRN arXiv:2309.00071,
+// LongRoPE arXiv:2402.13753.
 #ifndef BRIM_OPS_ROPE_TABLES_H
 #define BRIM_OPS_ROPE_TABLES_H
 
