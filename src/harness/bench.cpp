@@ -57,7 +57,8 @@ void check_first(const ops::Case& c, brim_op op, const Devices& devices, const B
 
 }  // namespace
 
-std::vector<BenchRow> bench_case(const ops::Case& c, brim_op op, const Devices& devices, const BenchOptions& options,
+std::vector<BenchRow> bench_case(const ops::Case& c, brim_op op, const Devices& devices,
+                                 const BenchOptions& options,
                                  const std::function<void(int round)>& progress) {
   Device* const device = devices.of(options.backend);
   if (!device) throw std::runtime_error(devices.no_cuda);
@@ -70,13 +71,17 @@ std::vector<BenchRow> bench_case(const ops::Case& c, brim_op op, const Devices& 
   storages.upload(memory.make_image(options.seed));
 
   const bool in_place = runs_in_place(c);
-  const size_t copied = static_cast<size_t>(c.bytes_read + c.bytes_written) / 2;  // bytes that a copy reads, and writes
-  DeviceStorages copy_storages(*device, in_place ? std::vector<size_t>{copied} : std::vector<size_t>{copied, copied});
+  const size_t copied =
+      static_cast<size_t>(c.bytes_read + c.bytes_written) / 2;  // bytes that a copy reads, and writes
+  DeviceStorages copy_storages(*device,
+                               in_place ? std::vector<size_t>{copied} : std::vector<size_t>{copied, copied});
+  copy_storages.upload(Image(copy_storages.pointers().size(), std::vector<std::byte>(copied, std::byte{1})));
   const std::vector<void*>& copy = copy_storages.pointers();
 
   std::vector<Lane> lanes;
   lanes.push_back({path, device->timed([&] {
-                     if (const Status status = call(op, args.get()); !ok(status)) throw std::runtime_error(status.message);
+                     if (const Status status = call(op, args.get()); !ok(status))
+                       throw std::runtime_error(status.message);
                    })});
   for (const Device::Copy& form :
        in_place ? device->copies_in_place(copy[0], copied) : device->copies(copy[0], copy[1], copied))

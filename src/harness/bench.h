@@ -1,4 +1,5 @@
-// Timing: an op and the plain copies of the same bytes take turns in one run, so that a ratio between them means something.
+// Timing: an op and the plain copies of the same bytes take turns in one run, so that a ratio between them
+// means something.
 #pragma once
 
 #include <functional>
@@ -13,8 +14,9 @@ namespace brim::harness {
 // One timed thing; times in microseconds.
 struct BenchRow {
   brim_op op;
-  std::string case_name, provider;  // "brim" or "copy"
-  std::string path;                 // of brim, or which form of copy
+  std::string case_name = {};
+  std::string provider = {};  // "brim" or "copy"
+  std::string path = {};      // of brim, or which form of copy
   std::string device;
   brim_dtype dtype;
   ops::Fields shape;
@@ -22,9 +24,9 @@ struct BenchRow {
   const char* clock = "host";
   Spread time{};
   size_t samples = 0;
-  int64_t bytes = 0;      // read and written
-  double wall_time = 0;   // median of the best copy
-  int64_t peak_bytes = 0; // beyond the inputs
+  int64_t bytes = 0;       // read and written
+  double wall_time = 0;    // median of the best copy
+  int64_t peak_bytes = 0;  // beyond the inputs
 
   double gigabytes_per_second() const { return static_cast<double>(bytes) / time.median / 1e3; }
   double wall_fraction() const { return wall_time / time.median; }
@@ -37,9 +39,9 @@ struct BenchOptions {
   uint64_t seed = 1;
 };
 
-// The row of brim, then that of the best copy. std::runtime_error when the case is wrong, with what check says of it, or
-// cannot be run.
-std::vector<BenchRow> bench_case(const ops::Case& c, brim_op op, const Devices& devices, const BenchOptions& options,
-                                 const std::function<void(int round)>& progress);
+// The row of brim, then that of the best copy. std::runtime_error when the case is wrong, with what check
+// says of it, or cannot be run.
+std::vector<BenchRow> bench_case(const ops::Case& c, brim_op op, const Devices& devices,
+                                 const BenchOptions& options, const std::function<void(int round)>& progress);
 
 }  // namespace brim::harness

@@ -75,13 +75,15 @@ class Config {
 
   std::optional<double> number(const char* field) const {
     if (!has(field)) return {};
-    if (!fields_[field].is_number()) throw error("field '{}' is {}, expected a number", field, fields_[field].dump());
+    if (!fields_[field].is_number())
+      throw error("field '{}' is {}, expected a number", field, fields_[field].dump());
     return fields_[field].get<double>();
   }
 
   std::optional<std::string> text(const char* field) const {
     if (!has(field)) return {};
-    if (!fields_[field].is_string()) throw error("field '{}' is {}, expected text", field, fields_[field].dump());
+    if (!fields_[field].is_string())
+      throw error("field '{}' is {}, expected text", field, fields_[field].dump());
     return fields_[field].get<std::string>();
   }
 
@@ -89,7 +91,8 @@ class Config {
   Config object(const char* field) const {
     static const ordered_json kEmpty = ordered_json::object();
     if (!has(field)) return {kEmpty, file_};
-    if (!fields_[field].is_object()) throw error("field '{}' is {}, expected an object", field, fields_[field].dump());
+    if (!fields_[field].is_object())
+      throw error("field '{}' is {}, expected an object", field, fields_[field].dump());
     return {fields_[field], file_};
   }
 
@@ -103,7 +106,8 @@ class Config {
   std::string file_;
 };
 
-// transformers 5 keeps the parameters of RoPE in an object, of which models with two kinds of layers have one a kind.
+// transformers 5 keeps the parameters of RoPE in an object, of which models with two kinds of layers have one
+// a kind.
 Config rope_parameters(const Config& config) {
   const Config rope = config.object("rope_parameters");
   return rope.has("full_attention") ? rope.object("full_attention") : rope;
@@ -124,10 +128,11 @@ ops::ModelShape parse(const ordered_json& json, const std::string& name) {
   m.kv_heads = c.size("num_key_value_heads").value_or(m.heads);
   m.max_position = c.size("max_position_embeddings").value_or(0);
   m.pairing = type.pairing;
-  m.theta = rope.number("rope_theta").value_or(
-      c.number("rope_theta").value_or(c.number("rotary_emb_base").value_or(m.theta)));
+  m.theta = rope.number("rope_theta")
+                .value_or(c.number("rope_theta").value_or(c.number("rotary_emb_base").value_or(m.theta)));
   if (const auto rope_dim = c.size("qk_rope_head_dim")) {
-    // Multi-head latent attention: RoPE turns a part of its own of every query head, and one key part for all heads.
+    // Multi-head latent attention: RoPE turns a part of its own of every query head, and one key part for all
+    // heads.
     m.head_dim = m.rotary_dim = *rope_dim;
     m.kv_heads = 1;
     return m;
@@ -139,10 +144,11 @@ ops::ModelShape parse(const ordered_json& json, const std::string& name) {
   else if (m.hidden % m.heads == 0)
     m.head_dim = m.hidden / m.heads;
   else
-    throw c.error("field 'head_dim' is missing, and hidden_size {} is no multiple of num_attention_heads {}", m.hidden,
-                  m.heads);
+    throw c.error("field 'head_dim' is missing, and hidden_size {} is no multiple of num_attention_heads {}",
+                  m.hidden, m.heads);
   const double share = rope.number("partial_rotary_factor")
-                           .value_or(c.number("partial_rotary_factor").value_or(c.number("rotary_pct").value_or(type.partial_rotary)));
+                           .value_or(c.number("partial_rotary_factor")
+                                         .value_or(c.number("rotary_pct").value_or(type.partial_rotary)));
   m.rotary_dim = c.size("rotary_dim").value_or(static_cast<int64_t>(static_cast<double>(m.head_dim) * share));
   if (m.rotary_dim < 2 || m.rotary_dim > m.head_dim || m.rotary_dim % 2)
     throw c.error("a rotary width of {} does not fit a head_dim of {}", m.rotary_dim, m.head_dim);
@@ -152,9 +158,7 @@ ops::ModelShape parse(const ordered_json& json, const std::string& name) {
 ordered_json parse_json(const std::string& text, const std::string& name) {
   try {
     return ordered_json::parse(text);
-  } catch (const std::exception& e) {
-    throw std::runtime_error(name + ": not JSON: " + e.what());
-  }
+  } catch (const std::exception& e) { throw std::runtime_error(name + ": not JSON: " + e.what()); }
 }
 
 }  // namespace
@@ -176,7 +180,8 @@ ops::ModelShape load_model(const std::string& name_or_path) {
     throw std::runtime_error(fmt::format("unknown model '{}', and no such file; known: {}", name_or_path,
                                          fmt::join(model_names(), ", ")));
   std::stringstream text;
-  if (std::ifstream file(name_or_path); std::filesystem::is_directory(name_or_path) || !(text << file.rdbuf()))
+  if (std::ifstream file(name_or_path);
+      std::filesystem::is_directory(name_or_path) || !(text << file.rdbuf()))
     throw std::runtime_error(name_or_path + ": cannot be read");
   return parse_model(text.str(), name_or_path);
 }

@@ -10,8 +10,8 @@ namespace brim::harness {
 
 std::vector<std::string> model_names();
 
-// A built-in name, or the path of a config.json. std::runtime_error, with what is wrong in words, when it is neither or
-// when the file lacks a field.
+// A built-in name, or the path of a config.json. std::runtime_error, with what is wrong in words, when it is
+// neither or when the file lacks a field.
 ops::ModelShape load_model(const std::string& name_or_path);
 
 // The text of a config.json; `name` is for messages.
