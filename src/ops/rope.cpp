@@ -134,13 +134,16 @@ Status check_aliasing(const char* op, const brim_rope_args& a) {
   const bool may_alias = a.pairing != BRIM_PAIRING_TO_HALF;
   const core::Named q{"q", a.q}, k{"k", a.k}, q_out{"q_out", a.q_out}, k_out{"k_out", a.k_out};
   const core::Named others[] = {{"cos", a.cos}, {"sin", a.sin}, {"position_ids", a.positions}};
-  if (!may_alias && core::same_view(a.q_out, a.q))
+  const auto in_place = [](const TensorView& out, const TensorView& in) {  // empty ones may share a null
+    return core::same_view(out, in) && core::element_count(in) > 0;
+  };
+  if (!may_alias && in_place(a.q_out, a.q))
     return failure(BRIM_INVALID_ARGUMENT, "%s: pairing to_half cannot run in place: q_out is q", op);
   BRIM_TRY(core::check_no_self_overlap(op, q_out));
   BRIM_TRY(core::check_same_or_disjoint(op, q_out, q));
   for (const core::Named& other : others) BRIM_TRY(core::check_disjoint(op, q_out, other));
   if (!present(a.k)) return success();
-  if (!may_alias && core::same_view(a.k_out, a.k))
+  if (!may_alias && in_place(a.k_out, a.k))
     return failure(BRIM_INVALID_ARGUMENT, "%s: pairing to_half cannot run in place: k_out is k", op);
   BRIM_TRY(core::check_no_self_overlap(op, k_out));
   BRIM_TRY(core::check_same_or_disjoint(op, k_out, k));
