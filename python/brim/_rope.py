@@ -166,15 +166,19 @@ class _RotatedInPlace(torch.autograd.Function):
 
 
 def _keep(ctx, options):
-    cos, sin, position_ids, *rest = options
-    ctx.rest = rest
-    tables = cos, sin, position_ids
-    # Tensors made in inference mode cannot be saved for backward, but they can be held.
-    if any(t is not None and t.is_inference() for t in tables):
-        ctx.held = tables
+    ctx.rest = options[3:]
+    if _any_inference(*options[:3]):
+        ctx.held = options[:3]
     else:
         ctx.held = None
-        ctx.save_for_backward(*tables)
+        ctx.save_for_backward(*options[:3])
+
+
+def _any_inference(cos, sin, position_ids):
+    """Tensors made in inference mode cannot be saved for backward, but they can be held."""
+    if torch.compiler.is_compiling():
+        return False
+    return cos.is_inference() or sin.is_inference() or (position_ids is not None and position_ids.is_inference())
 
 
 def _transposed(ctx):
