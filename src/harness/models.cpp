@@ -164,8 +164,9 @@ ordered_json parse_json(const std::string& text, const std::string& name) {
 }  // namespace
 
 std::vector<std::string> model_names() {
+  const ordered_json models = parse_json(kModelsJson, "models.json");
   std::vector<std::string> names;
-  for (const auto& [name, config] : parse_json(kModelsJson, "models.json").items()) names.push_back(name);
+  for (const auto& [name, config] : models.items()) names.push_back(name);
   return names;
 }
 
