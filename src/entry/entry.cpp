@@ -68,53 +68,65 @@ const Slot* find_slot(brim_backend backend, brim_op op) {
   }
 }
 
-// Calls use(slot, args) on the full-size, validated args of `op`.
-template <class Args, Status (*Validate)(const Args&, brim_backend), class Use>
-Status with_args(brim_op op, const void* raw, Use&& use) {
-  if (!raw) return failure(BRIM_INVALID_ARGUMENT, "%s: args is null", kNames[op]);
+// Calls use(args) on the full-size args behind `raw`: an older caller's lack the last fields, which are zero then.
+template <class Args, class Use>
+Status with_full_size(const char* name, const void* raw, Use&& use) {
+  if (!raw) return failure(BRIM_INVALID_ARGUMENT, "%s: args is null", name);
   uint64_t size;
   std::memcpy(&size, raw, sizeof size);
   if (size < sizeof size || size > sizeof(Args))
     return failure(BRIM_INVALID_ARGUMENT,
                    "%s: struct_size is %llu, this library knows up to %zu bytes: set it to sizeof the args struct%s",
-                   kNames[op], static_cast<unsigned long long>(size), sizeof(Args),
+                   name, static_cast<unsigned long long>(size), sizeof(Args),
                    size > sizeof(Args) ? ", or update brim (the caller is newer)" : "");
+  if (size == sizeof(Args)) return use(*static_cast<const Args*>(raw));
   Args full;
-  const Args* args = static_cast<const Args*>(raw);
-  if (size < sizeof(Args)) {  // an older caller: the fields it does not have are zero
-    std::memset(&full, 0, sizeof full);
-    std::memcpy(&full, raw, size);
-    full.struct_size = sizeof full;
-    args = &full;
-  }
-  brim_backend backend = args->run.backend;
-  if (backend == BRIM_BACKEND_AUTO)
-    backend = ops::lead_tensor(*args).device == BRIM_CUDA ? BRIM_BACKEND_CUDA : BRIM_BACKEND_CPU;
-  if (backend < BRIM_BACKEND_CPU || backend > BRIM_BACKEND_REFERENCE)
-    return failure(BRIM_INVALID_ARGUMENT, "%s: backend is %d, expected 0 (auto) to %d", kNames[op], backend,
-                   BRIM_BACKEND_REFERENCE);
-  BRIM_TRY(Validate(*args, backend));
-  const Slot* slot = find_slot(backend, op);
-  if (!slot) return failure(BRIM_NOT_AVAILABLE, "%s: not implemented on %s", kNames[op], backend_name(backend));
-  return use(*slot, static_cast<const void*>(args));
+  std::memset(&full, 0, sizeof full);
+  std::memcpy(&full, raw, size);
+  full.struct_size = sizeof full;
+  return use(full);
 }
 
-// The same for an op known by number. Exceptions (host memory is all that can run out) stop here.
+// Calls use(slot, args) on the full-size, validated args of `op`.
+template <class Args, Status (*Validate)(const Args&, brim_backend), class Use>
+Status with_args(brim_op op, const void* raw, Use&& use) {
+  return with_full_size<Args>(kNames[op], raw, [&](const Args& args) -> Status {
+    brim_backend backend = args.run.backend;
+    if (backend == BRIM_BACKEND_AUTO)
+      backend = ops::lead_tensor(args).device == BRIM_CUDA ? BRIM_BACKEND_CUDA : BRIM_BACKEND_CPU;
+    if (backend < BRIM_BACKEND_CPU || backend > BRIM_BACKEND_REFERENCE)
+      return failure(BRIM_INVALID_ARGUMENT, "%s: backend is %d, expected 0 (auto) to %d", kNames[op], backend,
+                     BRIM_BACKEND_REFERENCE);
+    BRIM_TRY(Validate(args, backend));
+    const Slot* slot = find_slot(backend, op);
+    if (!slot) return failure(BRIM_NOT_AVAILABLE, "%s: not implemented on %s", kNames[op], backend_name(backend));
+    return use(*slot, static_cast<const void*>(&args));
+  });
+}
+
+// Exceptions (host memory is all that can run out) stop here.
+template <class Body>
+Status no_throw(const char* name, Body&& body) noexcept {
+  try {
+    return body();
+  } catch (const std::exception& e) {
+    return failure(BRIM_INTERNAL_ERROR, "%s: %s", name, e.what());
+  } catch (...) {
+    return failure(BRIM_INTERNAL_ERROR, "%s: unknown exception", name);
+  }
+}
+
+// with_args for an op known by number.
 template <class Use>
 Status with_op(brim_op op, const void* args, Use&& use) noexcept {
-  try {
-    switch (op) {
+  switch (op) {
 #define BRIM_OP(family, mode, Args) \
-  case BRIM_OP_##family##_##mode: return with_args<Args, ops::validate_##family##_##mode>(op, args, use);
+  case BRIM_OP_##family##_##mode:   \
+    return no_throw(kNames[op], [&] { return with_args<Args, ops::validate_##family##_##mode>(op, args, use); });
 #include "brim/ops.inc"
 #undef BRIM_OP
-      default:
-        return failure(BRIM_INVALID_ARGUMENT, "brim: there is no op %d, expected 0 to %d", op, BRIM_OP_COUNT - 1);
-    }
-  } catch (const std::exception& e) {
-    return failure(BRIM_INTERNAL_ERROR, "%s: %s", kNames[op], e.what());
-  } catch (...) {
-    return failure(BRIM_INTERNAL_ERROR, "%s: unknown exception", kNames[op]);
+    default:
+      return failure(BRIM_INVALID_ARGUMENT, "brim: there is no op %d, expected 0 to %d", op, BRIM_OP_COUNT - 1);
   }
 }
 
@@ -178,6 +190,12 @@ brim_status brim_backend_status(brim_backend backend) {
     case BRIM_BACKEND_CUDA: return brim::cuda::backend_status();
     default: return failure(BRIM_INVALID_ARGUMENT, "brim: there is no backend %d", backend);
   }
+}
+
+brim_status brim_rope_tables(const brim_rope_tables_args* args) {
+  return brim::entry::no_throw("rope_tables", [&] {
+    return brim::entry::with_full_size<brim_rope_tables_args>("rope_tables", args, brim::ops::rope_tables);
+  });
 }
 
 const char* brim_version(void) { return BRIM_VERSION; }

@@ -164,8 +164,8 @@ ordered_json parse_json(const std::string& text, const std::string& name) {
 }  // namespace
 
 std::vector<std::string> model_names() {
-  const ordered_json models = parse_json(kModelsJson, "models.json");
   std::vector<std::string> names;
+  const auto models = parse_json(kModelsJson, "models.json");  // must outlive the loop: items() refers to it
   for (const auto& [name, config] : models.items()) names.push_back(name);
   return names;
 }

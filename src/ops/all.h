@@ -2,3 +2,4 @@
 #pragma once
 
 #include "ops/rope.h"
+#include "ops/rope_tables.h"

@@ -98,10 +98,14 @@ Status check_tables(const char* op, const brim_rope_args& a, int64_t b, int64_t 
                      ll(s));
     return success();
   }
-  if (t.rank != 3 || (t.shape[0] != 1 && t.shape[0] != b) || t.shape[1] != s)
+  if (t.rank != 3 || (t.shape[0] != 1 && t.shape[0] != b) || t.shape[1] != s) {
+    if (b == 1)
+      return failure(BRIM_INVALID_ARGUMENT, "%s: cos has shape %s, expected (%lld,width) or (1,%lld,width)", op, shape.text,
+                     ll(s), ll(s));
     return failure(BRIM_INVALID_ARGUMENT,
                    "%s: cos has shape %s, expected (%lld,width), (1,%lld,width) or (%lld,%lld,width)", op, shape.text, ll(s),
                    ll(s), ll(b), ll(s));
+  }
   return success();
 }
 
@@ -113,7 +117,7 @@ Status check_positions(const char* op, const brim_rope_args& a, int64_t b, int64
   const bool one = p.rank == 1 && p.shape[0] == s;
   const bool two = p.rank == 2 && (p.shape[0] == 1 || p.shape[0] == b) && p.shape[1] == s;
   if (one || two) return success();
-  if (a.layout == BRIM_LAYOUT_THD)
+  if (b == 1)
     return failure(BRIM_INVALID_ARGUMENT, "%s: position_ids has shape %s, expected (%lld) or (1,%lld)", op,
                    core::shape_text(p).text, ll(s), ll(s));
   return failure(BRIM_INVALID_ARGUMENT, "%s: position_ids has shape %s, expected (%lld), (1,%lld) or (%lld,%lld)", op,
@@ -134,13 +138,16 @@ Status check_aliasing(const char* op, const brim_rope_args& a) {
   const bool may_alias = a.pairing != BRIM_PAIRING_TO_HALF;
   const core::Named q{"q", a.q}, k{"k", a.k}, q_out{"q_out", a.q_out}, k_out{"k_out", a.k_out};
   const core::Named others[] = {{"cos", a.cos}, {"sin", a.sin}, {"position_ids", a.positions}};
-  if (!may_alias && core::same_view(a.q_out, a.q))
+  const auto in_place = [](const TensorView& out, const TensorView& in) {  // empty ones may share a null
+    return core::same_view(out, in) && core::element_count(in) > 0;
+  };
+  if (!may_alias && in_place(a.q_out, a.q))
     return failure(BRIM_INVALID_ARGUMENT, "%s: pairing to_half cannot run in place: q_out is q", op);
   BRIM_TRY(core::check_no_self_overlap(op, q_out));
   BRIM_TRY(core::check_same_or_disjoint(op, q_out, q));
   for (const core::Named& other : others) BRIM_TRY(core::check_disjoint(op, q_out, other));
   if (!present(a.k)) return success();
-  if (!may_alias && core::same_view(a.k_out, a.k))
+  if (!may_alias && in_place(a.k_out, a.k))
     return failure(BRIM_INVALID_ARGUMENT, "%s: pairing to_half cannot run in place: k_out is k", op);
   BRIM_TRY(core::check_no_self_overlap(op, k_out));
   BRIM_TRY(core::check_same_or_disjoint(op, k_out, k));

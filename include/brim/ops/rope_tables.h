@@ -1,21 +1,26 @@
-// The cos and sin tables of RoPE, on the CPU: cos[p][j] = a*cos(p*f_j), sin[p][j] = a*sin(p*f_j) for 0 <= p < max_position.
+// The cos and sin tables of RoPE, on the CPU, for positions 0 <= p < max_position and columns 0 <= j < r/2:
+//     cos[p][j] = a*cos(p*f_j), sin[p][j] = a*sin(p*f_j)
 //
 // Angles and their cosines are formed in float64 and rounded once, to nearest even, into the tables' type.
-// f_j = base^(-2j/r), 0 <= j < r/2, changed by the scaling rule; a = 1 unless the rule has an attention factor.
-// Width of cos and sin: r (columns r/2..r-1 repeat columns 0..r/2-1) or r/2.
+// f_j = base^(-2j/r), changed by the scaling rule; a = 1 unless the rule has an attention factor.
+// Width of cos and sin: r (columns r/2..r-1 repeat columns 0..r/2-1) or r/2. Any strides; no overlap.
 //
-// Rules, with the parameter names of Hugging Face `rope_parameters`; zero means "not given":
+// Rules, with the parameter names of Hugging Face `rope_parameters`; zero means "not given", and a rule
+// reads only the parameters named here. M = max_position_embeddings, the model's own length;
+// O = original_max_position_embeddings, else M; L = seq_len, else max_position.
 //     default   nothing
 //     linear    f_j / factor
-//     dynamic   base grows once seq_len passes original (max_position_embeddings): base*((factor*L/O) - (factor-1))^(r/(r-2)),
-//               L = max(seq_len, O)
-//     yarn      blend of f_j and f_j/factor over a ramp between beta_fast (32) and beta_slow (1) turns at the original
-//               length; a = attention_factor, else from mscale and mscale_all_dim, else 0.1*ln(factor) + 1
-//     longrope  f_j / short_factor[j], or / long_factor[j] once seq_len > original; a = attention_factor, else
-//               sqrt(1 + ln(factor)/ln(original)) with factor = max_position_embeddings/original unless given
-//     llama3    wavelengths above original/low_freq_factor divided by factor, below original/high_freq_factor kept, a
-//               linear blend between
-// Source: modeling_rope_utils.py of Hugging Face transformers (the formulas), YaRN arXiv:2309.00071, LongRoPE 2402.13753.
+//     dynamic   base * (factor*max(L,M)/M - (factor-1))^(r/(r-2)): grows once L passes M (O without M)
+//     yarn      blend of f_j and f_j/factor over a ramp of columns, from beta_fast (32) to beta_slow (1)
+//               turns at length O, its ends rounded outwards unless truncate_off; factor = M/O unless given;
+//               a = attention_factor, else m(mscale)/m(mscale_all_dim) when both are given, else m(1),
+//               with m(x) = 0.1*x*ln(factor) + 1
+//     longrope  f_j / short_factor[j], or f_j / long_factor[j] once L > O; a = attention_factor, else
+//               sqrt(1 + ln(factor)/ln(O)), factor = M/O unless given, and 1 where factor <= 1
+//     llama3    columns of less than low_freq_factor turns at length O divided by factor, those of more
+//               than high_freq_factor kept, a linear blend between
+// Sources: modeling_rope_utils.py of Hugging Face transformers (the formulas), YaRN arXiv:2309.00071,
+// LongRoPE arXiv:2402.13753.
 #ifndef BRIM_OPS_ROPE_TABLES_H
 #define BRIM_OPS_ROPE_TABLES_H
 
@@ -35,15 +40,15 @@ enum {
 
 typedef struct brim_rope_tables_args {
   uint64_t struct_size;  // sizeof(brim_rope_tables_args)
-  brim_tensor cos, sin;  // (max_position, r) or (max_position, r/2), CPU, float32, bfloat16, float16 or float64
+  brim_tensor cos, sin;  // (max_position, r) or (max_position, r/2) on the CPU, both of one float type
   int64_t rotary_dim;    // r, even
   double base;           // rope_theta; 0 means 10000
   int64_t seq_len;       // the length `dynamic` and `longrope` decide by; 0 means max_position
   brim_rope_scaling_rule rule;
-  int32_t truncate_off;  // yarn: 1 keeps the ramp's ends unrounded (transformers' truncate=False)
+  int32_t truncate_off;  // yarn: 1 for transformers' truncate=False
   double factor;
-  int64_t max_position_embeddings;           // the model's own
-  int64_t original_max_position_embeddings;  // 0: max_position_embeddings
+  int64_t max_position_embeddings;
+  int64_t original_max_position_embeddings;
   double attention_factor;
   double beta_fast, beta_slow, mscale, mscale_all_dim;  // yarn
   double low_freq_factor, high_freq_factor;             // llama3

@@ -1,0 +1,251 @@
+"""brim.rope: rotary position embedding of queries and keys, forward and backward, out of place and in place.
+
+The ops (torch/rope.cpp) convert tensors and call the core, which checks shapes, strides and options. Here are the
+autograd Functions, what the core cannot see (types as TypeError, leaves, version counters) and the ops' fakes.
+"""
+
+import itertools
+
+import torch
+
+from . import _checks
+from ._layout import ORDER_OF_INPUT, axis_order, empty_in_order
+
+_rope = torch.ops.brim.rope.default
+_rope_one = torch.ops.brim.rope_one.default
+_rope_in_place = torch.ops.brim.rope_.default
+
+_LAYOUTS = {"bhsd": 0, "bshd": 1, "thd": 2}
+_PAIRINGS = {False: 0, True: 1, "to_half": 2}
+
+
+def rope(
+    q,
+    k,
+    cos,
+    sin,
+    *,
+    position_ids=None,
+    layout="bhsd",
+    interleaved=False,
+    rotary_dim=None,
+    sections=None,
+    sections_interleaved=False,
+    inverse=False,
+    inplace=False,
+):
+    """Rotates pairs of elements of every query and key head by the angles of their token. Returns (q, k).
+
+    q and k are (b,h,s,d) and (b,hk,s,d) for layout "bhsd", (b,s,h,d) for "bshd", (t,h,d) for "thd"; views of any
+    strides, float32, bfloat16 or float16, each with a result of its own type (float64 on the CPU, with float64 tables).
+    k may be None, and comes back as None.
+
+    cos, sin: (s,w), (1,s,w) or (b,s,w); or a table (rows,w) with `position_ids` (s), (1,s), (b,s) or (t), int32 or
+    int64; or (3,b,s,w) with `sections` (mRoPE: how many columns take each axis; in blocks, or with
+    `sections_interleaved` in turns as in Qwen3-VL). No gradient flows to them.
+    interleaved: False pairs elements j and j + r/2, w = r or r/2; True pairs 2j and 2j + 1; "to_half" reads those and
+    writes j and j + r/2 (DeepSeek); w = r/2 for both.
+    rotary_dim: r, the width that is rotated; the elements beyond pass through. None: as the tables say, where that is
+    certain (w = d with interleaved=False, else r = 2w).
+    inverse: the transposed rotation. inplace: writes q and k themselves and returns them; in eager mode only.
+
+    A position outside the table is an IndexError on the CPU; on a GPU it turns the token's rotated elements into NaN,
+    unless brim.set_checks(True) asks for the error.
+    """
+    try:
+        types = (q.dtype, None if k is None else k.dtype, cos.dtype, sin.dtype)
+    except AttributeError:
+        types = None
+    if types not in _TYPES or (q.dtype is torch.float64 and q.is_cuda):
+        raise _type_error(q, k, cos, sin)
+    if cos.requires_grad or sin.requires_grad:
+        raise ValueError(
+            f"rope: {'cos' if cos.requires_grad else 'sin'} requires grad, and brim.rope computes no gradient for the "
+            "tables; pass cos.detach() and sin.detach()"
+        )
+    layout_code, pairing = _LAYOUTS.get(layout), _PAIRINGS.get(interleaved)
+    if layout_code is None:
+        raise ValueError(f"rope: layout is {layout!r}, expected 'bhsd', 'bshd' or 'thd'")
+    if pairing is None:
+        raise ValueError(f"rope: interleaved is {interleaved!r}, expected False, True or 'to_half'")
+    if rotary_dim is None:
+        rotary_dim = 0  # the core's word for "infer it"
+    elif rotary_dim <= 0:
+        raise ValueError(f"rope: rotary_dim is {rotary_dim}, expected an even number from 2 to head_dim, or None")
+    if position_ids is not None:
+        _check_positions(position_ids, cos)
+    options = (cos, sin, position_ids, rotary_dim, sections, sections_interleaved, layout_code, pairing, inverse)
+    if inplace:
+        return _rotate_in_place(q, k, options)
+    return _rotate(q, k, ORDER_OF_INPUT, ORDER_OF_INPUT, *options)
+
+
+def _rotate(q, k, q_order, k_order, *options):
+    if torch.is_grad_enabled() and (q.requires_grad or (k is not None and k.requires_grad)):
+        out = _Rope.apply(q, k, q_order, k_order, *options)
+    elif k is None:
+        out = _rope_one(q, *options, q_order)
+    else:
+        return _rope(q, k, *options, q_order, k_order)
+    return (out, None) if k is None else out
+
+
+class _Rope(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, q, k, q_order, k_order, *options):
+        ctx.set_materialize_grads(False)
+        ctx.q_order = axis_order(q)  # the gradients' layout: q and k themselves are not kept
+        if k is not None:
+            ctx.k_order = axis_order(k)
+        _keep(ctx, options)
+        if k is None:
+            return _rope_one(q, *options, q_order)
+        return _rope(q, k, *options, q_order, k_order)
+
+    @staticmethod
+    def backward(ctx, dq, dk=None):
+        options = _transposed(ctx)
+        if not ctx.needs_input_grad[0]:
+            dq = None
+        if not ctx.needs_input_grad[1]:
+            dk = None
+        if dq is not None:
+            dq, dk = _rotate(dq, dk, ctx.q_order, ctx.k_order if dk is not None else ORDER_OF_INPUT, *options)
+        elif dk is not None:
+            dk, _ = _rotate(dk, None, ctx.k_order, ORDER_OF_INPUT, *options)
+        return dq, dk, *(None,) * 11
+
+
+def _rotate_in_place(q, k, options):
+    if torch.compiler.is_compiling():
+        raise RuntimeError("rope: inplace=True is for eager mode only; under torch.compile use the out-of-place form")
+    tensors = (q,) if k is None else (q, k)
+    tracked = torch.is_grad_enabled() and (q.requires_grad or (k is not None and k.requires_grad))
+    if not tracked:
+        _rope_in_place(q, k, *options)
+        torch.autograd.graph.increment_version(tensors)
+        return q, k
+    for name, x in zip("qk", tensors):
+        if x.requires_grad and x.is_leaf:
+            raise RuntimeError(
+                f"rope: {name} is a leaf Variable that requires grad and is being used in an in-place operation"
+            )
+    if k is not None and _buffer(q) is _buffer(k):
+        raise RuntimeError(
+            "rope: q and k are views of one buffer, and autograd cannot follow two views of it changed in place by one "
+            "call; use the out-of-place form, inplace=False"
+        )
+    # One launch rotates both; then each tensor gets a node of its own, since a node that changes a view in place may
+    # have no other output.
+    launch = lambda: _rope_in_place(q, k, *options)  # noqa: E731
+    for x in tensors:
+        if x.requires_grad:
+            _RotatedInPlace.apply(x, launch, *options)
+            launch = None
+    torch.autograd.graph.increment_version([x for x in tensors if not x.requires_grad])
+    return q, k
+
+
+class _RotatedInPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, launch, *options):
+        ctx.set_materialize_grads(False)
+        ctx.order = axis_order(x)
+        _keep(ctx, options)
+        if launch is not None:
+            launch()
+        ctx.mark_dirty(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, dx):
+        # Out of place: autograd may have handed the same gradient to another branch.
+        if dx is not None:
+            dx, _ = _rotate(dx, None, ctx.order, ORDER_OF_INPUT, *_transposed(ctx))
+        return dx, *(None,) * 10
+
+
+def _keep(ctx, options):
+    ctx.rest = options[3:]
+    if _any_inference(*options[:3]):
+        ctx.held = options[:3]
+    else:
+        ctx.held = None
+        ctx.save_for_backward(*options[:3])
+
+
+def _any_inference(cos, sin, position_ids):
+    """Tensors made in inference mode cannot be saved for backward, but they can be held."""
+    if torch.compiler.is_compiling():
+        return False
+    return cos.is_inference() or sin.is_inference() or (position_ids is not None and position_ids.is_inference())
+
+
+def _transposed(ctx):
+    *rest, inverse = ctx.rest
+    return *(ctx.held or ctx.saved_tensors), *rest, not inverse
+
+
+def _buffer(x):
+    return x._base if x._is_view() else x
+
+
+_NARROW = (torch.float32, torch.bfloat16, torch.float16)
+_TYPES = frozenset(
+    (q, k, table, table)
+    for q, k, table in itertools.product(_NARROW, (None, *_NARROW), _NARROW)
+    if not {torch.bfloat16, torch.float16} <= {q, k, table}
+) | {(torch.float64, k, torch.float64, torch.float64) for k in (None, torch.float64)}
+
+
+def _type_error(q, k, cos, sin):
+    named = {"q": q, "k": k, "cos": cos, "sin": sin}
+    if k is None:
+        del named["k"]
+    for name, x in named.items():
+        if not isinstance(x, torch.Tensor):
+            return TypeError(f"rope: {name} is a {type(x).__name__}, expected a torch.Tensor")
+
+    def type_of(name):
+        return str(named[name].dtype).removeprefix("torch.")
+
+    for name, x in named.items():
+        if x.dtype not in (*_NARROW, torch.float64):
+            return TypeError(f"rope: {name} is {type_of(name)}, expected float32, bfloat16, float16 or float64")
+    if cos.dtype != sin.dtype:
+        return TypeError(f"rope: sin is {type_of('sin')}, cos is {type_of('cos')}; they must have one type")
+    for a, b in itertools.combinations(named, 2):
+        if {named[a].dtype, named[b].dtype} in ({torch.bfloat16, torch.float16}, *({torch.float64, n} for n in _NARROW)):
+            return TypeError(
+                f"rope: {a} is {type_of(a)} and {b} is {type_of(b)}; these two types do not mix in one call"
+            )
+    return TypeError("rope: q is float64, which is for the CPU only")
+
+
+def _check_positions(position_ids, cos):
+    if not isinstance(position_ids, torch.Tensor):
+        raise TypeError(f"rope: position_ids is a {type(position_ids).__name__}, expected a torch.Tensor")
+    if position_ids.dtype not in (torch.int64, torch.int32):
+        name = str(position_ids.dtype).removeprefix("torch.")
+        raise TypeError(f"rope: position_ids is {name}, expected int32 or int64")
+    if _checks.enabled and position_ids.is_cuda and cos.dim() == 2 and not torch.compiler.is_compiling():
+        rows = cos.shape[0]
+        bad = ((position_ids < 0) | (position_ids >= rows)).flatten().nonzero()
+        if bad.numel():
+            i = bad[0].item()
+            raise IndexError(f"rope: position_ids[{i}] is {position_ids.flatten()[i].item()}, table has {rows} rows")
+
+
+@torch.library.register_fake("brim::rope")
+def _(q, k, cos, sin, position_ids, rotary_dim, sections, sections_interleaved, layout, pairing, inverse, q_order, k_order):
+    return empty_in_order(q, q_order), empty_in_order(k, k_order)
+
+
+@torch.library.register_fake("brim::rope_one")
+def _(x, cos, sin, position_ids, rotary_dim, sections, sections_interleaved, layout, pairing, inverse, order):
+    return empty_in_order(x, order)
+
+
+@torch.library.register_fake("brim::rope_")
+def _(q, k, cos, sin, position_ids, rotary_dim, sections, sections_interleaved, layout, pairing, inverse):
+    return None

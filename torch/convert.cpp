@@ -1,0 +1,124 @@
+#include "convert.h"
+
+#include <algorithm>
+#include <array>
+#include <stdexcept>
+#include <utility>
+
+namespace brim::binding {
+namespace {
+
+brim_dtype dtype_of(AtenTensorHandle tensor) {
+  // The numbers behind PyTorch's names are no part of its ABI, so they are asked for, once.
+  static const std::pair<int32_t, brim_dtype> kTypes[] = {
+      {aoti_torch_dtype_float32(), BRIM_FLOAT32}, {aoti_torch_dtype_bfloat16(), BRIM_BFLOAT16},
+      {aoti_torch_dtype_float16(), BRIM_FLOAT16}, {aoti_torch_dtype_float64(), BRIM_FLOAT64},
+      {aoti_torch_dtype_int64(), BRIM_INT64},     {aoti_torch_dtype_int32(), BRIM_INT32}};
+  int32_t dtype;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor, &dtype));
+  for (const auto& [torch_type, type] : kTypes)
+    if (torch_type == dtype) return type;
+  return -1;  // known to nobody: check_view says so
+}
+
+TensorView describe(AtenTensorHandle tensor) {
+  static const int32_t cpu = aoti_torch_device_type_cpu(), cuda = aoti_torch_device_type_cuda();
+  TensorView view{};
+  int32_t device;
+  int64_t rank, *shape, *strides;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor, &device));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(tensor, &rank));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(tensor, &shape));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(tensor, &strides));
+  view.dtype = dtype_of(tensor);
+  view.device = device == cpu ? BRIM_CPU : device == cuda ? BRIM_CUDA : -1;
+  if (view.device == BRIM_CUDA)
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(tensor, &view.device_index));
+  view.rank = static_cast<int32_t>(rank);  // a rank beyond brim's is kept, and refused with its name
+  std::copy_n(shape, std::min<int64_t>(rank, BRIM_MAX_RANK), view.shape);
+  std::copy_n(strides, std::min<int64_t>(rank, BRIM_MAX_RANK), view.strides);
+  return view;
+}
+
+using Axes = std::array<int, 8>;
+
+// As PyTorch orders the axes of a new tensor after an old one (TensorIterator, empty_like): by stride, where
+// the strides of expanded axes and of axes of one element say nothing and leave the order of the axes alone.
+Axes order_of(const int64_t* shape, const int64_t* strides, int rank) {
+  Axes axes{};
+  for (int i = 0; i < rank; ++i) axes[i] = i;
+  const auto says_nothing = [&](int axis) { return shape[axis] <= 1 || strides[axis] == 0; };
+  for (int i = 1; i < rank; ++i)
+    for (int at = i, other = i; other-- > 0;) {
+      const int a = axes[other], b = axes[at];
+      if (says_nothing(a) || says_nothing(b)) continue;
+      if (strides[a] >= strides[b]) break;
+      std::swap(axes[other], axes[at]);
+      at = other;
+    }
+  return axes;
+}
+
+Axes unpack(int64_t order, int rank) {
+  Axes axes{};
+  for (int i = 0; i < rank; ++i) axes[i] = static_cast<int>(order >> 3 * i & 7);
+  return axes;
+}
+
+}  // namespace
+
+TensorView input(const Tensor& tensor) {
+  TensorView view = describe(tensor.get());
+  const void* data;
+  TORCH_ERROR_CODE_CHECK(torch_get_const_data_ptr(tensor.get(), &data));
+  view.data = const_cast<void*>(data);
+  return view;
+}
+
+TensorView output(const Tensor& tensor) {
+  TensorView view = describe(tensor.get());
+  TORCH_ERROR_CODE_CHECK(torch_get_mutable_data_ptr(tensor.get(), &view.data));
+  return view;
+}
+
+TensorView input(const std::optional<Tensor>& tensor) { return tensor ? input(*tensor) : TensorView{}; }
+TensorView output(const std::optional<Tensor>& tensor) { return tensor ? output(*tensor) : TensorView{}; }
+
+Tensor empty_in_order(const Tensor& like, int64_t order) {
+  AtenTensorHandle from = like.get(), made;
+  int32_t dtype, device, index;
+  int64_t rank, *shape, *strides, dense[8];
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(from, &dtype));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(from, &device));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(from, &index));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(from, &rank));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(from, &shape));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(from, &strides));
+  if (rank > 8) throw std::invalid_argument("brim: a tensor has more than 8 axes");
+  const int axes_count = static_cast<int>(rank);
+  const Axes axes = order == kOrderOfInput ? order_of(shape, strides, axes_count) : unpack(order, axes_count);
+  int64_t step = 1;
+  for (int i = axes_count; i-- > 0; step *= std::max<int64_t>(shape[axes[i]], 1)) dense[axes[i]] = step;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(rank, shape, dense, dtype, device, index, &made));
+  return Tensor(made);
+}
+
+void* current_stream([[maybe_unused]] const Tensor& tensor) {
+  void* stream = nullptr;
+#ifdef USE_CUDA
+  if (tensor.is_cuda())
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream));
+#endif
+  return stream;
+}
+
+void raise(const Status& status) {
+  switch (status.code) {
+    case BRIM_OK: return;
+    case BRIM_INVALID_ARGUMENT: throw std::invalid_argument(status.message);
+    case BRIM_OUT_OF_RANGE: throw std::out_of_range(status.message);
+    default: throw std::runtime_error(status.message);
+  }
+}
+
+}  // namespace brim::binding
