@@ -7,11 +7,12 @@
 #include <vector>
 
 #include "harness/device.h"
+#include "harness/host_buffer.h"
 #include "ops/cases.h"
 
 namespace brim::harness {
 
-using Image = std::vector<std::vector<std::byte>>;  // one a storage
+using Image = std::vector<HostBuffer>;  // one a storage
 
 class CaseMemory {
  public:
@@ -28,6 +29,8 @@ class CaseMemory {
   std::vector<TensorView> views(const std::vector<void*>& storages, brim_device_type device,
                                 int device_index) const;
   std::vector<TensorView> views(Image& image) const;
+
+  static bool equal(const Image& a, const Image& b);
 
   // Empty when `after` differs from `before` in elements of outputs only; else what was written that should
   // not be. Puts the old elements back into `after`.
