@@ -59,9 +59,16 @@ size_t CaseMemory::bytes() const {
   return sum;
 }
 
+std::byte CaseMemory::poison_of(int storage) const {
+  for (size_t i = 0; i < case_.tensors.size(); ++i)
+    if (storage_[i] == storage && is_filled(case_.tensors[i])) return kPoison;
+  return kOutputPoison;
+}
+
 Image CaseMemory::make_image(uint64_t seed) const {
   Image image;
-  for (size_t n : storage_bytes_) image.emplace_back(n).fill(std::byte{0xff});
+  for (size_t n : storage_bytes_) image.emplace_back(n);
+  for (size_t s = 0; s < image.size(); ++s) image[s].fill(poison_of(static_cast<int>(s)));
   const std::vector<TensorView> views = this->views(image);
   for (size_t i = 0; i < views.size(); ++i) {
     const ops::CaseTensor& t = case_.tensors[i];

@@ -14,6 +14,10 @@ namespace brim::harness {
 
 using Image = std::vector<HostBuffer>;  // one a storage
 
+// What no output holds: a NaN in every float format and -1 in every integer where something is read, and, so
+// that a copy of it shows, another pattern where something is only written (3.4e38, NaN in float16).
+inline constexpr std::byte kPoison{0xff}, kOutputPoison{0x7f};
+
 class CaseMemory {
  public:
   explicit CaseMemory(const ops::Case& c);
@@ -21,8 +25,7 @@ class CaseMemory {
   size_t bytes() const;  // of all storages
   const std::vector<size_t>& storage_bytes() const { return storage_bytes_; }
 
-  // Inputs filled with random numbers, all else, guards and gaps and outputs, poisoned: every byte 0xff, a
-  // NaN in every float format and -1 in every integer.
+  // Inputs filled with random numbers; all else, guards and gaps and outputs, poisoned.
   Image make_image(uint64_t seed) const;
 
   // Views of all tensors, given where each storage starts.
@@ -37,6 +40,8 @@ class CaseMemory {
   std::string stray_writes(Image& before, Image& after) const;
 
  private:
+  std::byte poison_of(int storage) const;
+
   const ops::Case& case_;
   std::vector<int> storage_;  // of each tensor; -1 when absent
   std::vector<size_t> storage_bytes_;

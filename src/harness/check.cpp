@@ -102,6 +102,11 @@ void Checker::prepare() {
 
 void Checker::compare(Image& after, bool fused, CheckResult& result) {
   const std::vector<TensorView> whole = memory_.views(after);
+  for (size_t t = 0; t < whole.size(); ++t)
+    if (whole[t].dtype && case_.tensors[t].role == ops::Role::output)
+      if (const int64_t n = count_poisoned(whole[t], kOutputPoison))
+        fail(result, fmt::format("{} of the {} elements of {} were not written", n,
+                                 core::element_count(whole[t]), case_.tensors[t].name));
   double worst = -1;  // of max_ulp / limit_ulp
   for (const Part& part : parts_) {
     const std::vector<TensorView> views = narrow(whole, part.sample);
@@ -132,11 +137,6 @@ void Checker::compare(Image& after, bool fused, CheckResult& result) {
       }
     }
   }
-  for (size_t t = 0; t < whole.size(); ++t)
-    if (whole[t].dtype && case_.tensors[t].role == ops::Role::output)
-      if (const int64_t n = count_poisoned(whole[t]))
-        fail(result, fmt::format("{} of the {} elements of {} were not written", n,
-                                 core::element_count(whole[t]), case_.tensors[t].name));
 }
 
 void Checker::check_refused(const Status& status, const Image& after, CheckResult& result) const {

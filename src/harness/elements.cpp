@@ -69,16 +69,17 @@ void write_elements(const TensorView& t, std::span<const double> values) {
   });
 }
 
-int64_t count_poisoned(const TensorView& t) {
+int64_t count_poisoned(const TensorView& t, std::byte poison) {
   std::atomic<int64_t> poisoned{0};
   dispatch_storage(t.dtype, [&](auto tag) {
     using T = typename decltype(tag)::type;
-    T ones;
-    std::memset(&ones, 0xff, sizeof ones);
+    T poisoned_element;
+    std::memset(&poisoned_element, static_cast<int>(poison), sizeof(T));
     for_each_part(t, [&](const TensorView& part, int64_t) {
       int64_t found = 0;
       for_each_row(part, [&](const std::byte* at, int64_t count, int64_t step) {
-        for (int64_t i = 0; i < count; ++i) found += std::memcmp(at + i * step, &ones, sizeof ones) == 0;
+        for (int64_t i = 0; i < count; ++i)
+          found += std::memcmp(at + i * step, &poisoned_element, sizeof(T)) == 0;
       });
       poisoned += found;
     });

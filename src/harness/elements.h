@@ -53,8 +53,8 @@ std::vector<double> read_elements(const TensorView& t);
 // Rounds `values` to the view's type and writes them, starting over when there are fewer than elements.
 void write_elements(const TensorView& t, std::span<const double> values);
 
-// Elements whose bits are all ones, which is what memory is poisoned with.
-int64_t count_poisoned(const TensorView& t);
+// Elements all of whose bytes are `poison`.
+int64_t count_poisoned(const TensorView& t, std::byte poison);
 
 // Copies the elements of `from` to `to`, a view of the same shape, strides and type in other memory.
 void copy_elements(const TensorView& to, const TensorView& from);
