@@ -13,6 +13,8 @@ namespace {
 struct OpCase {
   brim_op op;
   ops::Case c;
+
+  friend void PrintTo(const OpCase& x, std::ostream* out) { *out << x.c.name; }
 };
 
 std::vector<OpCase> every_case() {

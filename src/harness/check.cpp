@@ -1,5 +1,6 @@
 #include "harness/check.h"
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 
@@ -196,7 +197,10 @@ Devices make_devices() {
 std::vector<ops::Case> select_cases(const CheckRequest& request, brim_op op) {
   const ops::CaseList& list = ops::case_list(op);
   std::vector<ops::Case> cases = request.large ? list.large() : list.check();
-  if (request.dtype) std::erase_if(cases, [&](const ops::Case& c) { return c.dtype != request.dtype; });
+  const auto unwanted = [&](const ops::Case& c) {
+    return std::find(request.dtypes.begin(), request.dtypes.end(), c.dtype) == request.dtypes.end();
+  };
+  if (!request.dtypes.empty()) std::erase_if(cases, unwanted);
   return cases;
 }
 
