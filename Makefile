@@ -66,7 +66,7 @@ build/build.ninja: build/.setup CMakePresets.json
 
 # The folder stands beside build/ so that paths relative to it are the same, and ccache finds what build/ compiled.
 .venv/.brim: .venv/.torch build/.setup $(PYTHON_SOURCES)
-	.venv/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps . \
+	CC=$${CC:-cc} CXX=$${CXX:-c++} .venv/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps . \
 	  --config-settings=build-dir=build-python $(patsubst -D%,--config-settings=cmake.define.%,$(CMAKE_FLAGS))
 	@touch $@
 
