@@ -70,7 +70,9 @@ std::vector<BenchRow> bench_case(const ops::Case& c, brim_op op, const Devices& 
       static_cast<size_t>(c.bytes_read + c.bytes_written) / 2;  // bytes that a copy reads, and writes
   DeviceStorages copy_storages(*device,
                                in_place ? std::vector<size_t>{copied} : std::vector<size_t>{copied, copied});
-  copy_storages.upload(Image(copy_storages.pointers().size(), std::vector<std::byte>(copied, std::byte{1})));
+  Image ones;
+  for (size_t i = 0; i < copy_storages.pointers().size(); ++i) ones.emplace_back(copied).fill(std::byte{1});
+  copy_storages.upload(ones);
   const std::vector<void*>& copy = copy_storages.pointers();
 
   std::vector<Lane> lanes;
