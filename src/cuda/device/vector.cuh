@@ -54,14 +54,15 @@ __device__ __forceinline__ Raw<Bytes> load_streaming(const void* p) {
   return raw(__ldcs(static_cast<const typename Words<Bytes>::type*>(p)));
 }
 
-// Data that is written once: evicted first where `streaming`, else left in L2 for the next kernel.
+// Data that is written once: evicted first where `streaming`, else left in L2 for the next kernel. Both name
+// global memory: the compiler has lost sight of where p comes from and would use a generic store.
 template <int Bytes>
 __device__ __forceinline__ void store(void* p, const Raw<Bytes>& v, bool streaming) {
   using Word = typename Words<Bytes>::type;
   if (streaming)
     __stcs(static_cast<Word*>(p), words(v));
   else
-    *static_cast<Word*>(p) = words(v);
+    __stwb(static_cast<Word*>(p), words(v));
 }
 
 // Data that is read again and never written by the kernel: the read-only path.
