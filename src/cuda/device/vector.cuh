@@ -54,15 +54,16 @@ __device__ __forceinline__ Raw<Bytes> load_streaming(const void* p) {
   return raw(__ldcs(static_cast<const typename Words<Bytes>::type*>(p)));
 }
 
-// Data that is written once: evicted first where `streaming`, else left in L2 for the next kernel. Both name
-// global memory: the compiler has lost sight of where p comes from and would use a generic store.
+// Data that is written once: evicted first where `streaming`, else left in L2 for the next kernel.
 template <int Bytes>
 __device__ __forceinline__ void store(void* p, const Raw<Bytes>& v, bool streaming) {
   using Word = typename Words<Bytes>::type;
+  __builtin_assume(
+      __isGlobal(p));  // else a generic store where the compiler has lost sight of where p comes from
   if (streaming)
     __stcs(static_cast<Word*>(p), words(v));
   else
-    __stwb(static_cast<Word*>(p), words(v));
+    *static_cast<Word*>(p) = words(v);
 }
 
 // Data that is read again and never written by the kernel: the read-only path.
