@@ -3,6 +3,10 @@
 #include "core/overlap.h"
 
 namespace brim::core {
+namespace {
+// Beyond any address space, and small enough that sums of two extents stay within 64 bits (overlap.cpp adds them).
+constexpr int64_t kMaxBytes = int64_t{1} << 61;
+}  // namespace
 
 Status check_view(const char* op, Named n) {
   const TensorView& t = n.tensor;
@@ -28,7 +32,8 @@ Status check_view(const char* op, Named n) {
                        n.name, static_cast<long long>(t.strides[i]), i);
       if (__builtin_mul_overflow(elements, t.shape[i], &elements) ||
           __builtin_mul_overflow(t.shape[i] - 1, used_stride(t, i), &step) ||
-          __builtin_mul_overflow(step, static_cast<int64_t>(size), &step) || __builtin_add_overflow(bytes, step, &bytes))
+          __builtin_mul_overflow(step, static_cast<int64_t>(size), &step) || __builtin_add_overflow(bytes, step, &bytes) ||
+          bytes > kMaxBytes)
         return failure(BRIM_INVALID_ARGUMENT, "%s: %s of shape %s and strides %s reaches beyond 64-bit offsets", op,
                        n.name, shape_text(t).text, strides_text(t).text);
     }

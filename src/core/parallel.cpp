@@ -1,6 +1,7 @@
 #include "core/parallel.h"
 
 #include <atomic>
+#include <thread>
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -9,10 +10,18 @@
 namespace brim::core {
 namespace {
 
+int64_t openmp_width() {
+#ifdef _OPENMP
+  return omp_in_parallel() ? 1 : omp_get_max_threads();
+#else
+  return 1;
+#endif
+}
+
 void openmp_for(int64_t count, int64_t grain, ParallelBody body, void* context) {
 #ifdef _OPENMP
   const int64_t pieces = grain > 0 ? (count + grain - 1) / grain : count;
-  const int64_t available = omp_in_parallel() ? 1 : omp_get_max_threads();
+  const int64_t available = openmp_width();
   const int threads = static_cast<int>(pieces < available ? pieces : available);
   if (threads > 1) {
 #pragma omp parallel num_threads(threads)
@@ -37,6 +46,12 @@ void set_parallel_for(ParallelFor parallel_for) { chosen.store(parallel_for ? pa
 
 void parallel_for(int64_t count, int64_t grain, ParallelBody body, void* context) {
   if (count > 0) chosen.load(std::memory_order_relaxed)(count, grain, body, context);
+}
+
+int64_t parallel_width() {
+  if (chosen.load(std::memory_order_relaxed) == openmp_for) return openmp_width();
+  const unsigned cpus = std::thread::hardware_concurrency();
+  return cpus > 0 ? cpus : 1;
 }
 
 }  // namespace brim::core

@@ -1,5 +1,5 @@
-// The CUDA backend. Plans are pure and built everywhere; kernels only where there is nvcc (BRIM_WITH_CUDA), and without it
-// the slots answer that this build has no CUDA.
+// The CUDA backend. Plans are pure and built everywhere; kernels only where there is nvcc (BRIM_WITH_CUDA),
+// and without it the slots answer that this build has no CUDA.
 #pragma once
 
 #include "core/slot.h"

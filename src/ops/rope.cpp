@@ -98,10 +98,14 @@ Status check_tables(const char* op, const brim_rope_args& a, int64_t b, int64_t 
                      ll(s));
     return success();
   }
-  if (t.rank != 3 || (t.shape[0] != 1 && t.shape[0] != b) || t.shape[1] != s)
+  if (t.rank != 3 || (t.shape[0] != 1 && t.shape[0] != b) || t.shape[1] != s) {
+    if (b == 1)
+      return failure(BRIM_INVALID_ARGUMENT, "%s: cos has shape %s, expected (%lld,width) or (1,%lld,width)", op, shape.text,
+                     ll(s), ll(s));
     return failure(BRIM_INVALID_ARGUMENT,
                    "%s: cos has shape %s, expected (%lld,width), (1,%lld,width) or (%lld,%lld,width)", op, shape.text, ll(s),
                    ll(s), ll(b), ll(s));
+  }
   return success();
 }
 
@@ -113,7 +117,7 @@ Status check_positions(const char* op, const brim_rope_args& a, int64_t b, int64
   const bool one = p.rank == 1 && p.shape[0] == s;
   const bool two = p.rank == 2 && (p.shape[0] == 1 || p.shape[0] == b) && p.shape[1] == s;
   if (one || two) return success();
-  if (a.layout == BRIM_LAYOUT_THD)
+  if (b == 1)
     return failure(BRIM_INVALID_ARGUMENT, "%s: position_ids has shape %s, expected (%lld) or (1,%lld)", op,
                    core::shape_text(p).text, ll(s), ll(s));
   return failure(BRIM_INVALID_ARGUMENT, "%s: position_ids has shape %s, expected (%lld), (1,%lld) or (%lld,%lld)", op,

@@ -1,1 +1,0 @@
-#include "cpu/backend.h"

@@ -1,0 +1,49 @@
+#include "cpu/cache.h"
+
+#include <thread>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#else
+#include <unistd.h>
+#endif
+
+namespace brim::cpu {
+namespace {
+
+constexpr int64_t kUnknown = int64_t{32} << 20;
+
+#if defined(__x86_64__)
+// Asked of the CPU itself: sysconf(_SC_LEVEL3_CACHE_SIZE) of glibc up to 2.36 multiplies AMD's figure by the socket's size.
+int64_t measure() {
+  for (unsigned leaf : {0x8000001du, 4u}) {  // AMD, then Intel: one format
+    int64_t bytes = 0;
+    unsigned a, b, c, d, sharers = 1;
+    for (unsigned i = 0; __get_cpuid_count(leaf, i, &a, &b, &c, &d) && (a & 31) != 0 && i < 16; ++i) {
+      if ((a & 31) == 2) continue;  // instructions only
+      bytes = int64_t{(b >> 22) + 1} * ((b >> 12 & 0x3ff) + 1) * ((b & 0xfff) + 1) * (int64_t{c} + 1);
+      sharers = (a >> 14 & 0xfff) + 1;
+    }
+    if (bytes == 0) continue;
+    const int64_t cpus = std::thread::hardware_concurrency();
+    return bytes * (cpus > sharers ? (cpus + sharers - 1) / sharers : 1);
+  }
+  return kUnknown;
+}
+#elif defined(_SC_LEVEL3_CACHE_SIZE)
+int64_t measure() {
+  const long bytes = sysconf(_SC_LEVEL3_CACHE_SIZE);
+  return bytes > 0 ? bytes : kUnknown;
+}
+#else
+int64_t measure() { return kUnknown; }
+#endif
+
+}  // namespace
+
+int64_t last_level_cache_bytes() {
+  static const int64_t bytes = measure();
+  return bytes;
+}
+
+}  // namespace brim::cpu

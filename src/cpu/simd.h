@@ -1,0 +1,206 @@
+// Words for SIMD bodies, for <op>_isa.cpp files only: Highway in static mode, and loads and stores that widen a storage
+// type to its arithmetic type and round back once, to nearest even.
+//
+// Such a file is compiled once per instruction set with that set's flags, and everything in it but its entry has internal
+// linkage: an inline or std function emitted here could be the copy that the linker picks for the whole library, and then
+// runs AVX-512 on a machine without it. So: no std containers or algorithms, only always_inline from other headers.
+#pragma once
+
+#define HWY_COMPILE_ONLY_STATIC
+#include <hwy/cache_control.h>
+#include <hwy/highway.h>
+
+#include "core/float16.h"
+
+static_assert(HWY_TARGET == BRIM_HWY_TARGET, "the flags of this file do not give the Highway target they are meant to");
+
+namespace brim::cpu {
+namespace {
+
+namespace hn = hwy::HWY_NAMESPACE;
+using core::bfloat16;
+using core::float16;
+
+template <class T>
+struct ArithmeticOf {
+  using type = float;
+};
+template <>
+struct ArithmeticOf<double> {
+  using type = double;
+};
+template <class T>
+using Arithmetic = typename ArithmeticOf<T>::type;
+
+// Where a store goes: through the caches, or past them (aligned, whole vectors; the reader needs the body's fence).
+enum class Store { plain, stream };
+
+template <Store S, class D>
+HWY_INLINE void put(D d, hn::Vec<D> v, hn::TFromD<D>* p) {
+  if constexpr (S == Store::stream)
+    hn::Stream(v, d, p);
+  else
+    hn::StoreU(v, d, p);
+}
+
+template <class T>
+HWY_INLINE uint16_t* bits_of(T* p) {
+  return reinterpret_cast<uint16_t*>(p);
+}
+template <class T>
+HWY_INLINE const uint16_t* bits_of(const T* p) {
+  return reinterpret_cast<const uint16_t*>(p);
+}
+
+// ---- 16-bit elements in vectors: as many as D has lanes ----
+
+template <class D>
+using Words = hn::Rebind<uint16_t, D>;
+template <class D>
+using DWords = hn::RebindToUnsigned<D>;
+
+template <class D>
+HWY_INLINE hn::Vec<D> widen(D d, bfloat16, hn::Vec<Words<D>> w) {
+  return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(DWords<D>(), w)));
+}
+
+// bfloat16 in the upper half of each lane, the lower half is rubbish. (Highway 1.0.3's own conversion truncates.)
+template <class D>
+HWY_INLINE hn::Vec<DWords<D>> rounded_high(D, hn::Vec<D> v) {
+  const DWords<D> du;
+  const auto bits = hn::BitCast(du, v);
+  const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu)));
+  const auto quiet = hn::Or(bits, hn::Set(du, 0x400000u));
+  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded);
+}
+
+template <class D>
+HWY_INLINE hn::Vec<Words<D>> narrow(D d, bfloat16, hn::Vec<D> v) {
+  return hn::TruncateTo(Words<D>(), hn::ShiftRight<16>(rounded_high(d, v)));
+}
+
+// Without F16C Highway truncates and turns infinity into a number: by hand there, as in core/float16.h.
+#if HWY_TARGET == HWY_SSSE3 || HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+
+template <class D>
+HWY_INLINE hn::Vec<D> widen(D d, float16, hn::Vec<Words<D>> w) {
+  const DWords<D> du;
+  const auto h = hn::PromoteTo(du, w);
+  const auto sign = hn::ShiftLeft<16>(hn::And(h, hn::Set(du, 0x8000u)));
+  const auto magnitude = hn::And(h, hn::Set(du, 0x7fffu));
+  const auto shifted = hn::ShiftLeft<13>(magnitude);
+  const auto normal = hn::Add(shifted, hn::Set(du, 0x38000000u));
+  // Subnormal: the fraction below a leading 2^-14, which is then taken away: exact, and no subnormal float32 on the way.
+  const auto tiny = hn::BitCast(du, hn::Sub(hn::BitCast(d, hn::Add(shifted, hn::Set(du, 0x38800000u))),
+                                            hn::BitCast(d, hn::Set(du, 0x38800000u))));
+  const auto special = hn::Or(shifted, hn::Set(du, 0x7f800000u));
+  const auto is_tiny = hn::Lt(magnitude, hn::Set(du, 0x400u)), is_special = hn::Gt(magnitude, hn::Set(du, 0x7bffu));
+  return hn::BitCast(d, hn::Or(sign, hn::IfThenElse(is_special, special, hn::IfThenElse(is_tiny, tiny, normal))));
+}
+
+template <class D>
+HWY_INLINE hn::Vec<Words<D>> narrow(D d, float16, hn::Vec<D> v) {
+  const DWords<D> du;
+  const auto bits = hn::BitCast(du, v);
+  const auto sign = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 0x8000u));
+  const auto magnitude = hn::And(bits, hn::Set(du, 0x7fffffffu));
+  const auto rebias = hn::Sub(magnitude, hn::Set(du, 0x38000000u));
+  const auto odd = hn::And(hn::ShiftRight<13>(rebias), hn::Set(du, 1u));
+  const auto normal = hn::ShiftRight<13>(hn::Add(rebias, hn::Add(odd, hn::Set(du, 0xfffu))));
+  // Subnormal: adding 0.5 rounds to a multiple of 2^-24 and leaves it in the fraction.
+  const auto tiny =
+      hn::Sub(hn::BitCast(du, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f))), hn::Set(du, 0x3f000000u));
+  const auto nan = hn::Or(hn::Set(du, 0x7e00u), hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 0x1ffu)));
+  auto h = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x38800000u)), tiny, normal);
+  h = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x477fefffu)), hn::Set(du, 0x7c00u), h);  // 65520 and up
+  h = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x7f800000u)), nan, h);
+  return hn::TruncateTo(Words<D>(), hn::Or(sign, h));
+}
+
+#else
+
+template <class D>
+HWY_INLINE hn::Vec<D> widen(D d, float16, hn::Vec<Words<D>> w) {
+  return hn::PromoteTo(d, hn::BitCast(hn::Rebind<hwy::float16_t, D>(), w));
+}
+template <class D>
+HWY_INLINE hn::Vec<Words<D>> narrow(D, float16, hn::Vec<D> v) {
+  return hn::BitCast(Words<D>(), hn::DemoteTo(hn::Rebind<hwy::float16_t, D>(), v));
+}
+
+#endif
+
+// ---- as many contiguous elements as D has lanes ----
+
+template <class D, class T>
+HWY_INLINE hn::Vec<D> load(D d, const T* p) {
+  if constexpr (sizeof(T) == 2)
+    return widen(d, T{}, hn::LoadU(Words<D>(), bits_of(p)));
+  else
+    return hn::LoadU(d, p);
+}
+
+template <Store S, class D, class T>
+HWY_INLINE void store(D d, hn::Vec<D> v, T* p) {
+  if constexpr (sizeof(T) == 2)
+    put<S>(Words<D>(), narrow(d, T{}, v), bits_of(p));
+  else
+    put<S>(d, v, p);
+}
+
+// Twice as many 16-bit elements, in one store of a whole vector.
+template <Store S, class D>
+HWY_INLINE void store2(D d, hn::Vec<D> lower, hn::Vec<D> upper, bfloat16* p) {
+  const hn::Repartition<uint16_t, D> dw;
+  put<S>(dw, hn::ConcatOdd(dw, hn::BitCast(dw, rounded_high(d, upper)), hn::BitCast(dw, rounded_high(d, lower))),
+         bits_of(p));
+}
+template <Store S, class D>
+HWY_INLINE void store2(D d, hn::Vec<D> lower, hn::Vec<D> upper, float16* p) {
+  const hn::Repartition<uint16_t, D> dw;
+  put<S>(dw, hn::Combine(dw, narrow(d, float16{}, upper), narrow(d, float16{}, lower)), bits_of(p));
+}
+
+// ---- interleaved pairs: as many as D has lanes, element 2i to `first`, 2i + 1 to `second` ----
+
+template <class D>
+HWY_INLINE void load_pairs(D d, const hn::TFromD<D>* p, hn::Vec<D>& first, hn::Vec<D>& second) {
+  hn::LoadInterleaved2(d, p, first, second);
+}
+template <class D>
+HWY_INLINE void load_pairs(D d, const bfloat16* p, hn::Vec<D>& first, hn::Vec<D>& second) {
+  const DWords<D> du;
+  const auto pair = hn::LoadU(du, reinterpret_cast<const uint32_t*>(p));
+  first = hn::BitCast(d, hn::ShiftLeft<16>(pair));
+  second = hn::BitCast(d, hn::And(pair, hn::Set(du, 0xffff0000u)));
+}
+template <class D>
+HWY_INLINE void load_pairs(D d, const float16* p, hn::Vec<D>& first, hn::Vec<D>& second) {
+  const auto pair = hn::LoadU(DWords<D>(), reinterpret_cast<const uint32_t*>(p));
+  first = widen(d, float16{}, hn::TruncateTo(Words<D>(), pair));
+  second = widen(d, float16{}, hn::TruncateTo(Words<D>(), hn::ShiftRight<16>(pair)));
+}
+
+template <Store S, class D>
+HWY_INLINE void store_pairs(D d, hn::Vec<D> first, hn::Vec<D> second, hn::TFromD<D>* p) {
+  static_assert(S == Store::plain, "Highway 1.0.3 has no streaming store of interleaved vectors");
+  hn::StoreInterleaved2(first, second, d, p);
+}
+template <Store S, class D>
+HWY_INLINE void store_pairs(D d, hn::Vec<D> first, hn::Vec<D> second, bfloat16* p) {
+  const DWords<D> du;
+  const auto pair = hn::Or(hn::ShiftRight<16>(rounded_high(d, first)),
+                           hn::And(rounded_high(d, second), hn::Set(du, 0xffff0000u)));
+  put<S>(du, pair, reinterpret_cast<uint32_t*>(p));
+}
+template <Store S, class D>
+HWY_INLINE void store_pairs(D d, hn::Vec<D> first, hn::Vec<D> second, float16* p) {
+  const DWords<D> du;
+  const auto pair = hn::Or(hn::PromoteTo(du, narrow(d, float16{}, first)),
+                           hn::ShiftLeft<16>(hn::PromoteTo(du, narrow(d, float16{}, second))));
+  put<S>(du, pair, reinterpret_cast<uint32_t*>(p));
+}
+
+}  // namespace
+}  // namespace brim::cpu

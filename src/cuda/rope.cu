@@ -1,0 +1,292 @@
+// RoPE's plain form: serves every valid call on every chip.
+//
+// A thread keeps its column (rope_index.h), so that a token's cos and sin sit in its registers while it goes
+// through its heads of q and k. The three pairings differ in the addresses of a column's two vectors and in
+// which of their 2N elements form a pair.
+#include <cuda_runtime.h>
+
+#include <type_traits>
+#include <utility>
+
+#include "cuda/device/vector.cuh"
+#include "cuda/rope.h"
+#include "cuda/runtime.h"
+
+namespace brim::cuda {
+namespace {
+
+// Addresses and byte strides of q or k.
+struct Heads {
+  const char* in;
+  char* out;
+  ops::RopeStrides from, to;
+};
+
+struct Params {
+  RopeLaunch launch;
+  Heads q, k;
+  const char *cos, *sin;
+  const void* positions;
+  brim_dtype table_dtype, position_dtype;
+  ops::RopeTableStrides cos_strides, sin_strides;  // elements
+  int64_t position_batch_stride, position_seq_stride, table_rows;
+  int32_t* bad_data;
+  bool negate_sin, has_sections, sections_interleaved;
+  int32_t sections[3];
+};
+
+// out[0, N) = columns first.. of a row of cos or sin, as vectors.
+template <class Table, int N, int Size>
+__device__ __forceinline__ void load_vector_columns(const char* row, int64_t first, float (&out)[Size],
+                                                    int at) {
+  const Raw<N * sizeof(Table)> v = load_constant<N * sizeof(Table)>(row + first * sizeof(Table));
+#pragma unroll
+  for (int i = 0; i < N; ++i) out[at + i] = widen<Table>(v, i);
+}
+
+// The same with any stride between columns, and with sections.
+template <class Table, int N, int Size>
+__device__ __forceinline__ void load_scalar_columns(const Params& p, const char* row,
+                                                    const ops::RopeTableStrides& s, int64_t first,
+                                                    float (&out)[Size], int at) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const int64_t j = first + i;
+    const int axis = p.has_sections ? ops::rope_section_axis(p.sections, p.sections_interleaved, j) : 0;
+    const auto v = load_constant<sizeof(Table)>(row + (axis * s.axis + j * s.column) * sizeof(Table));
+    out[at + i] = widen<Table>(v, 0);
+  }
+}
+
+template <class Table, int N, int Size>
+__device__ __forceinline__ void load_columns(const Params& p, RopeToken token, int64_t row, int64_t first,
+                                             float (&c)[Size], float (&s)[Size], int at) {
+  const char* cos = p.cos + (token.batch * p.cos_strides.batch + row * p.cos_strides.row) * sizeof(Table);
+  const char* sin = p.sin + (token.batch * p.sin_strides.batch + row * p.sin_strides.row) * sizeof(Table);
+  if (p.launch.vector_tables) {
+    load_vector_columns<Table, N>(cos, first, c, at);
+    load_vector_columns<Table, N>(sin, first, s, at);
+  } else {
+    load_scalar_columns<Table, N>(p, cos, p.cos_strides, first, c, at);
+    load_scalar_columns<Table, N>(p, sin, p.sin_strides, first, s, at);
+  }
+}
+
+// The cos and sin of a column's N pairs. The table's type is the same for all threads: a branch, not a kernel
+// of its own.
+template <int N, bool Split>
+__device__ __forceinline__ void load_angles(const Params& p, RopeToken token, int64_t row,
+                                            const RopeColumn& column, float (&c)[N], float (&s)[N]) {
+  const auto load = [&]<class Table>() {
+    if constexpr (Split) {
+      load_columns<Table, N / 2>(p, token, row, column.table, c, s, 0);
+      load_columns<Table, N / 2>(p, token, row, column.table_second, c, s, N / 2);
+    } else {
+      load_columns<Table, N>(p, token, row, column.table, c, s, 0);
+    }
+  };
+  if (p.table_dtype == BRIM_FLOAT32)
+    load.template operator()<float>();
+  else if (p.table_dtype == BRIM_BFLOAT16)
+    load.template operator()<__nv_bfloat16>();
+  else
+    load.template operator()<__half>();
+  if (p.negate_sin) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) s[i] = -s[i];
+  }
+}
+
+// base + head * stride. As one instruction of PTX, so that the compiler does not keep running sums for q and
+// k, each way and each unrolled head: these cost more registers than the multiplication costs time.
+template <class Char>
+__device__ __forceinline__ Char* at_head(Char* base, int head, int64_t stride) {
+  Char* result;
+  asm("mad.lo.s64 %0, %1, %2, %3;" : "=l"(result) : "l"(static_cast<int64_t>(head)), "l"(stride), "l"(base));
+  return result;
+}
+
+// Two vectors of 2N elements in the order `In` become two in the order `Out`.
+template <class T, int Bytes, PairOrder In, PairOrder Out, int N>
+__device__ __forceinline__ void rotate(Raw<Bytes>& a, Raw<Bytes>& b, const float (&c)[N],
+                                       const float (&s)[N]) {
+  float first[N], second[N];
+#pragma unroll
+  for (int i = 0; i < N; ++i) {
+    const int e1 = In == PairOrder::half ? i : 2 * i, e2 = In == PairOrder::half ? N + i : 2 * i + 1;
+    const float x1 = e1 < N ? widen<T>(a, e1) : widen<T>(b, e1 - N);
+    const float x2 = e2 < N ? widen<T>(a, e2) : widen<T>(b, e2 - N);
+    const float y1 = __fmaf_rn(-x2, s[i], __fmul_rn(x1, c[i])), y2 = __fmaf_rn(x1, s[i], __fmul_rn(x2, c[i]));
+    const int o1 = Out == PairOrder::half ? i : 2 * i, o2 = Out == PairOrder::half ? N + i : 2 * i + 1;
+    (o1 < N ? first[o1] : second[o1 - N]) = y1;
+    (o2 < N ? first[o2] : second[o2 - N]) = y2;
+  }
+  a = narrow<T, Bytes>(first);
+  b = narrow<T, Bytes>(second);
+}
+
+template <class T, int Bytes, int InOrder, int OutOrder>
+__global__ void __launch_bounds__(kRopeThreads, kRopeCtasPerSm) rope_plain(const __grid_constant__ Params p) {
+  constexpr int N = Bytes / sizeof(T), U = rope_unroll(Bytes);
+  constexpr PairOrder In{InOrder}, Out{OutOrder};
+  const RopeLaunch& l = p.launch;
+  const RopeTile tile = rope_tile(l, blockIdx.x);
+  const int64_t column_index = tile.column + threadIdx.x;
+  if (column_index >= l.columns) return;
+  const RopeColumn column = rope_column(l, In, Out, N, column_index);
+  const int head_lane = l.tokens_first ? threadIdx.z : threadIdx.y;
+  const int token_lane = l.tokens_first ? threadIdx.y : threadIdx.z;
+
+  const int64_t index = tile.token + token_lane;
+  if (index >= l.tokens) return;
+  const RopeToken token = rope_token(l, index);
+
+  // Where this column of the tile's first head is, or would be, in q and in k.
+  const auto place = [&](auto* base, const ops::RopeStrides& s, int64_t head, int64_t element) {
+    return base + token.batch * s.batch + token.place * s.seq + head * s.head +
+           element * (N == 1 ? s.dim : static_cast<int64_t>(sizeof(T)));
+  };
+  const char* q_in = place(p.q.in, p.q.from, tile.head, column.in_first);
+  const char* k_in = place(p.k.in, p.k.from, tile.head - l.q_heads, column.in_first);
+  // From the first vector to the second. Only single elements may lie more than 2 GiB apart.
+  using Step = std::conditional_t<N == 1, int64_t, int32_t>;
+  const Step in_step = static_cast<Step>((column.in_second - column.in_first) * (N == 1 ? 1 : sizeof(T)));
+  char* q_out = place(p.q.out, p.q.to, tile.head, column.out_first);
+  char* k_out = place(p.k.out, p.k.to, tile.head - l.q_heads, column.out_first);
+  const Step out_step = static_cast<Step>((column.out_second - column.out_first) * (N == 1 ? 1 : sizeof(T)));
+
+  Raw<Bytes> a[U], b[U];
+  const auto load_heads = [&](int head) {
+#pragma unroll
+    for (int u = 0; u < U; ++u, head += l.head_lanes) {
+      if (head >= tile.heads) continue;
+      const bool is_q = head < tile.q_heads;
+      const char* in = at_head(is_q ? q_in : k_in, head, is_q ? p.q.from.head : p.k.from.head);
+      a[u] = load_streaming<Bytes>(in);
+      b[u] = load_streaming<Bytes>(in + (N > 1 ? in_step : in_step * (is_q ? p.q.from.dim : p.k.from.dim)));
+    }
+  };
+
+  // The first heads' loads are on their way before those of cos and sin are waited for.
+  int head = head_lane;
+  load_heads(head);
+  float c[N], s[N];
+  if (column.rotates) {
+    int64_t row = token.place;
+    if (p.position_dtype != BRIM_DTYPE_NONE) {
+      const int64_t at = token.batch * p.position_batch_stride + token.place * p.position_seq_stride;
+      row = p.position_dtype == BRIM_INT32 ? static_cast<const int32_t*>(p.positions)[at]
+                                           : static_cast<const int64_t*>(p.positions)[at];
+    }
+    if (row >= 0 && row < p.table_rows) {
+      load_angles<N, rope_split_column(In, Out, N)>(p, token, row, column, c, s);
+    } else {
+#pragma unroll
+      for (int i = 0; i < N; ++i) c[i] = s[i] = __int_as_float(0x7fffffff);
+      if (p.bad_data) *p.bad_data = 1;
+    }
+  }
+
+  while (true) {
+#pragma unroll
+    for (int u = 0; u < U; ++u, head += l.head_lanes) {
+      if (head >= tile.heads) continue;
+      if (column.rotates) rotate<T, Bytes, In, Out>(a[u], b[u], c, s);
+      const bool is_q = head < tile.q_heads;
+      char* out = at_head(is_q ? q_out : k_out, head, is_q ? p.q.to.head : p.k.to.head);
+      store<Bytes>(out, a[u], l.streaming);
+      store<Bytes>(out + (N > 1 ? out_step : out_step * (is_q ? p.q.to.dim : p.k.to.dim)), b[u], l.streaming);
+    }
+    if (head >= tile.heads) return;
+    load_heads(head);
+  }
+}
+
+// One kernel for each line of kRopeVariants, in its order.
+template <brim_dtype Dtype>
+struct Element;
+template <>
+struct Element<BRIM_FLOAT32> {
+  using type = float;
+};
+template <>
+struct Element<BRIM_BFLOAT16> {
+  using type = __nv_bfloat16;
+};
+template <>
+struct Element<BRIM_FLOAT16> {
+  using type = __half;
+};
+
+using Kernel = void (*)(Params);
+
+template <size_t I>
+constexpr Kernel kernel() {
+  constexpr RopeVariant v = kRopeVariants[I];
+  return rope_plain<typename Element<v.dtype>::type, v.vector_bytes, static_cast<int>(v.in),
+                    static_cast<int>(v.out)>;
+}
+constexpr auto kKernels = []<size_t... I>(std::index_sequence<I...>) {
+  return std::array<Kernel, sizeof...(I)>{kernel<I>()...};
+}
+(std::make_index_sequence<kRopeVariants.size()>{});
+
+ops::RopeStrides in_bytes(const ops::RopeStrides& s, brim_dtype dtype) {
+  const int64_t size = core::element_size(dtype);
+  return {s.batch * size, s.seq * size, s.head * size, s.dim * size};
+}
+
+Params make_params(const brim_rope_args& args, const ops::RopeProblem& problem, const RopeLaunch& launch) {
+  Params p{};
+  p.launch = launch;
+  const brim_dtype dtype = launch.variant.dtype;
+  p.q = {static_cast<const char*>(args.q.data), static_cast<char*>(args.q_out.data),
+         in_bytes(problem.q, dtype), in_bytes(problem.q_out, dtype)};
+  p.k = {static_cast<const char*>(args.k.data), static_cast<char*>(args.k_out.data),
+         in_bytes(problem.k, dtype), in_bytes(problem.k_out, dtype)};
+  p.cos = static_cast<const char*>(args.cos.data);
+  p.sin = static_cast<const char*>(args.sin.data);
+  p.positions = args.positions.data;
+  p.table_dtype = problem.table_dtype;
+  p.position_dtype = problem.position_dtype;
+  p.cos_strides = problem.cos;
+  p.sin_strides = problem.sin;
+  p.position_batch_stride = problem.position_batch_stride;
+  p.position_seq_stride = problem.position_seq_stride;
+  p.table_rows = problem.table_rows;
+  p.bad_data = args.run.bad_data;
+  p.negate_sin = problem.negate_sin;
+  p.has_sections = problem.has_sections;
+  p.sections_interleaved = problem.sections_interleaved;
+  for (int i = 0; i < 3; ++i) p.sections[i] = problem.sections[i];
+  return p;
+}
+
+}  // namespace
+
+Status launch_rope(const char* op, const brim_rope_args& args, const ops::RopeProblem& problem,
+                   const RopePlan& plan) {
+  if (plan.launches == 0) return core::success();
+  const DeviceGuard guard(args.q.device_index);
+  cudaError_t error = guard.error();
+  for (int i = 0; i < plan.launches && error == cudaSuccess; ++i) {
+    const RopeLaunch& l = plan.launch[i];
+    Params params = make_params(args, problem, l);
+    void* values[] = {&params};
+    const dim3 threads = l.tokens_first ? dim3(l.columns_per_tile, l.token_lanes, l.head_lanes)
+                                        : dim3(l.columns_per_tile, l.head_lanes, l.token_lanes);
+    // The returned error is this launch's own or that of a lost context; cudaGetLastError could be somebody
+    // else's.
+    error = cudaLaunchKernel(reinterpret_cast<const void*>(kKernels[rope_variant_index(l.variant)]),
+                             dim3(static_cast<unsigned>(rope_blocks(l))), threads, values, 0,
+                             static_cast<cudaStream_t>(args.run.stream));
+  }
+  if (error == cudaSuccess) return core::success();
+  char doing[384];
+  std::snprintf(doing, sizeof doing, "launching on cuda:%d, q %s, k %s", args.q.device_index,
+                core::shape_text(args.q).text,
+                core::present(args.k) ? core::shape_text(args.k).text : "absent");
+  return cuda_failure(op, error, doing);
+}
+
+}  // namespace brim::cuda

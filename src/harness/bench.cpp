@@ -1,0 +1,113 @@
+#include "harness/bench.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "core/tensor.h"
+#include "harness/call.h"
+
+namespace brim::harness {
+namespace {
+
+// A contestant with its samples so far.
+struct Lane {
+  std::string name;
+  std::unique_ptr<Timed> timed;
+  std::vector<double> times = {};
+};
+
+// What the call needs beyond its inputs: outputs of its own and workspace.
+int64_t peak_bytes(const ops::Case& c, brim_op op, const void* args) {
+  size_t workspace = 0;
+  brim_workspace_size(op, args, &workspace);
+  int64_t bytes = static_cast<int64_t>(workspace);
+  for (const ops::CaseTensor& t : c.tensors) {
+    if (!t.dtype || t.role != ops::Role::output) continue;
+    int64_t elements = 1;
+    for (int64_t n : t.shape) elements *= n;
+    bytes += elements * core::element_size(t.dtype);
+  }
+  return bytes;
+}
+
+std::string path_of(brim_op op, const void* args) {
+  char text[256];
+  if (const Status status = brim_describe_plan(op, args, text, sizeof text); !ok(status))
+    throw std::runtime_error(status.message);
+  const std::string plan = text;
+  return plan.substr(0, plan.find(' '));
+}
+
+void check_first(const ops::Case& c, brim_op op, const Devices& devices, const BenchOptions& options,
+                 const std::string& path) {
+  Checker checker(c, op, options.seed);
+  for (const entry::Path& known : entry::paths(options.backend)) {
+    if (path != known.name) continue;
+    const CheckResult result = checker.run(devices, options.backend, known);
+    if (result.outcome == Outcome::ok) return;
+    throw std::runtime_error((result.outcome == Outcome::failed ? "wrong: " : "not run: ") + result.message);
+  }
+  throw std::runtime_error("path '" + path + "' is not among those of the backend");
+}
+
+}  // namespace
+
+std::vector<BenchRow> bench_case(const ops::Case& c, brim_op op, const Devices& devices,
+                                 const BenchOptions& options,
+                                 const std::function<void(int round)>& progress) {
+  Device* const device = devices.of(options.backend);
+  if (!device) throw std::runtime_error(devices.no_cuda);
+  const CaseMemory memory(c);
+  DeviceStorages storages(*device, memory.storage_bytes());
+  const brim_run run{device->stream(), nullptr, options.path, options.backend};
+  const auto args = c.bind(memory.views(storages.pointers(), device->type(), device->index()), run);
+  const std::string path = path_of(op, args.get());
+  check_first(c, op, devices, options, path);
+  storages.upload(memory.make_image(options.seed));
+
+  const bool in_place = c.in_place();
+  const size_t copied =
+      static_cast<size_t>(c.bytes_read + c.bytes_written) / 2;  // bytes that a copy reads, and writes
+  DeviceStorages copy_storages(*device,
+                               in_place ? std::vector<size_t>{copied} : std::vector<size_t>{copied, copied});
+  copy_storages.upload(Image(copy_storages.pointers().size(), std::vector<std::byte>(copied, std::byte{1})));
+  const std::vector<void*>& copy = copy_storages.pointers();
+
+  std::vector<Lane> lanes;
+  lanes.push_back({path, device->timed([&] {
+                     if (const Status status = call(op, args.get()); !ok(status))
+                       throw std::runtime_error(status.message);
+                   })});
+  for (const Device::Copy& form :
+       in_place ? device->copies_in_place(copy[0], copied) : device->copies(copy[0], copy[1], copied))
+    lanes.push_back({form.name, device->timed(form.launch)});
+  for (int round = 0; round < options.rounds; ++round) {
+    progress(round);
+    for (size_t i = 0; i < lanes.size(); ++i) {  // in turns, another one first each round
+      Lane& lane = lanes[(i + static_cast<size_t>(round)) % lanes.size()];
+      lane.times.push_back(lane.timed->run());
+    }
+  }
+
+  const auto best = std::min_element(lanes.begin() + 1, lanes.end(), [](const Lane& a, const Lane& b) {
+    return spread(a.times).median < spread(b.times).median;
+  });
+  BenchRow row{.op = op, .case_name = c.name, .device = device->name(), .dtype = c.dtype, .shape = c.shape};
+  row.in_place = in_place;
+  row.clock = device->type() == BRIM_CUDA ? "graph" : "host";
+  row.samples = static_cast<size_t>(options.rounds);
+  row.bytes = c.bytes_read + c.bytes_written;
+  row.wall_time = spread(best->times).median;
+  BenchRow brim = row, wall = row;
+  brim.provider = "brim";
+  brim.path = path;
+  brim.time = spread(lanes[0].times);
+  brim.peak_bytes = peak_bytes(c, op, args.get());
+  wall.provider = "copy";
+  wall.path = best->name;
+  wall.time = spread(best->times);
+  wall.peak_bytes = in_place ? 0 : static_cast<int64_t>(copied);
+  return {brim, wall};
+}
+
+}  // namespace brim::harness

@@ -1,0 +1,63 @@
+// The memory of a case: which storage each tensor stands in, the image of all storages before a run, and what
+// a run may have changed.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "harness/device.h"
+#include "ops/cases.h"
+
+namespace brim::harness {
+
+using Image = std::vector<std::vector<std::byte>>;  // one a storage
+
+class CaseMemory {
+ public:
+  explicit CaseMemory(const ops::Case& c);
+
+  size_t bytes() const;  // of all storages
+  const std::vector<size_t>& storage_bytes() const { return storage_bytes_; }
+
+  // Inputs filled with random numbers, all else, guards and gaps and outputs, poisoned: every byte 0xff, a
+  // NaN in every float format and -1 in every integer.
+  Image make_image(uint64_t seed) const;
+
+  // Views of all tensors, given where each storage starts.
+  std::vector<TensorView> views(const std::vector<void*>& storages, brim_device_type device,
+                                int device_index) const;
+  std::vector<TensorView> views(Image& image) const;
+
+  // Empty when `after` differs from `before` in elements of outputs only; else what was written that should
+  // not be. Puts the old elements back into `after`.
+  std::string stray_writes(Image& before, Image& after) const;
+
+ private:
+  const ops::Case& case_;
+  std::vector<int> storage_;  // of each tensor; -1 when absent
+  std::vector<size_t> storage_bytes_;
+};
+
+// Device copies of a case's storages.
+class DeviceStorages {
+ public:
+  DeviceStorages(Device& device, const std::vector<size_t>& bytes);
+  ~DeviceStorages();
+  DeviceStorages(const DeviceStorages&) = delete;
+  DeviceStorages& operator=(const DeviceStorages&) = delete;
+
+  void upload(const Image& image);
+  Image download();
+  const std::vector<void*>& pointers() const { return pointers_; }
+
+ private:
+  Device& device_;
+  std::vector<size_t> bytes_;
+  std::vector<void*> pointers_;
+};
+
+// The part of each view that a sample keeps; all of it for the empty sample.
+std::vector<TensorView> narrow(std::vector<TensorView> views, const ops::Sample& sample);
+
+}  // namespace brim::harness

@@ -1,0 +1,324 @@
+#include "ops/rope_case.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstring>
+
+#include "core/float16.h"
+#include "core/tensor.h"
+
+namespace brim::ops {
+namespace {
+
+enum { kQ, kK, kQOut, kKOut, kCos, kSin, kPositions, kTensors };
+
+constexpr int64_t kSpareRows = 5;  // of a table with positions, beyond the sequence
+constexpr int64_t kSlice = 8;      // elements that `sliced` heads start at
+
+int64_t table_rows(const RopeSpec& x) { return has_positions(x.tables) ? x.s + kSpareRows : x.s; }
+
+// Shape and strides of q or k, of n heads, when token i of sequence b starts at b*batch + i*seq and its head
+// at n*head.
+struct HeadStrides {
+  int64_t batch, seq, head, dim;
+};
+std::vector<int64_t> in_layout(brim_rope_layout layout, int64_t batch, int64_t seq, int64_t head,
+                               int64_t dim) {
+  switch (layout) {
+    case BRIM_LAYOUT_BSHD: return {batch, seq, head, dim};
+    case BRIM_LAYOUT_THD: return {seq, head, dim};
+    default: return {batch, head, seq, dim};
+  }
+}
+
+HeadStrides token_major(const RopeSpec& x, int64_t heads) { return {x.s * heads * x.d, heads * x.d, x.d, 1}; }
+HeadStrides head_major(const RopeSpec& x, int64_t heads) { return {x.s * heads * x.d, x.d, x.s * x.d, 1}; }
+HeadStrides contiguous(const RopeSpec& x, int64_t heads) {
+  return x.layout == BRIM_LAYOUT_BHSD ? head_major(x, heads) : token_major(x, heads);
+}
+HeadStrides transposed(const RopeSpec& x, int64_t heads) {
+  return x.layout == BRIM_LAYOUT_BHSD ? token_major(x, heads) : head_major(x, heads);
+}
+
+// Lays tensor `index` (q, k or one of their outputs) out as the spec's view says.
+void lay_out(const RopeSpec& x, int index, CaseTensor& t) {
+  const bool is_k = index == kK || index == kKOut, is_output = index == kQOut || index == kKOut;
+  const int64_t heads = is_k ? x.hk : x.h;
+  HeadStrides strides = contiguous(x, heads);
+  switch (x.view) {
+    case RopeView::contiguous: break;
+    case RopeView::transposed: strides = transposed(x, heads); break;
+    case RopeView::packed: {
+      const int64_t width = (x.h + 2 * x.hk) * x.d;
+      strides = {x.s * width, width, x.d, 1};
+      t.offset = is_k ? x.h * x.d : 0;
+      t.storage = is_output;
+      break;
+    }
+    case RopeView::sliced: {
+      const int64_t width = x.d + kSlice;
+      strides = {x.s * heads * width, heads * width, width, 1};
+      t.offset = kSlice;
+      break;
+    }
+    case RopeView::expanded:
+      if (!is_output) strides = {0, 0, 0, 0};
+      break;
+    case RopeView::expanded_heads:
+      if (!is_output) strides = {x.s * x.d, x.d, 0, 1};
+      break;
+    case RopeView::inner_strided: strides = {2 * strides.batch, 2 * strides.seq, 2 * strides.head, 2}; break;
+    case RopeView::unaligned: t.offset = 1; break;
+    case RopeView::mixed:
+      if (index == kK || index == kQOut) strides = transposed(x, heads);
+      break;
+  }
+  t.shape = in_layout(x.layout, x.b, x.s, heads, x.d);
+  t.strides = in_layout(x.layout, strides.batch, strides.seq, strides.head, strides.dim);
+}
+
+// cos or sin. Both halves of a full-width table get numbers of their own: only the first may be read.
+CaseTensor table(const RopeSpec& x, const char* name, Fill fill) {
+  CaseTensor t{.name = name, .dtype = x.table, .draw = 0, .fill = std::move(fill)};
+  const int64_t width = x.full_width ? x.r : x.r / 2;
+  switch (x.tables) {
+    case RopeTables::one_seq: t.shape = {1, x.s, width}; break;
+    case RopeTables::batch_seq: t.shape = {x.b, x.s, width}; break;
+    case RopeTables::axes_1s: t.shape = {3, 1, x.s, width}; break;
+    case RopeTables::axes_bs: t.shape = {3, x.b, x.s, width}; break;
+    default: t.shape = {table_rows(x), width}; break;
+  }
+  if (x.strided_tables) {
+    t.strides.resize(t.shape.size());
+    int64_t stride = 2;
+    for (size_t i = t.shape.size(); i-- > 0; stride *= t.shape[i]) t.strides[i] = stride;
+  }
+  t.offset = x.view == RopeView::unaligned;
+  return t;
+}
+
+CaseTensor positions(const RopeSpec& x) {
+  CaseTensor t{.name = "positions", .dtype = x.positions};
+  if (x.tables == RopeTables::pos_s)
+    t.shape = {x.s};
+  else
+    t.shape = {x.tables == RopeTables::pos_bs ? x.b : 1, x.s};
+  const int64_t rows = table_rows(x);
+  t.fill = fill_index(rows);
+  if (x.data == RopeData::bad_positions)
+    t.fill = [rows](std::span<double> values, Random& random) {
+      fill_index(rows)(values, random);
+      const double bad[] = {-1, static_cast<double>(rows), -2147483648.0, 2147483647.0};
+      for (size_t i = 0; i < values.size(); i += 3) values[i] = bad[i / 3 % 4];
+    };
+  return t;
+}
+
+void fill_special(std::span<double> values, Random& random) {
+  fill_normal(values, random);
+  const double special[] = {0.0,      -0.0,       INFINITY, -INFINITY, NAN,
+                            0x1p-149, -0x1.8p-24, 0x1p-126, 0x1p-14,   60000.0};
+  for (double& v : values)
+    if (random() % 4 == 0) v = special[random() % std::size(special)];
+}
+
+std::array<int32_t, 3> sections_of(const RopeSpec& x) {
+  if (!has_axes(x.tables)) return {};
+  const int32_t half = static_cast<int32_t>(x.r / 2), third = half / 3;
+  return {half - 2 * third, third, third};
+}
+
+// x1*c and x2*s are exact in float64 (24 bits each), so the two terms of the sum tell what float32 makes of
+// them: fl32(a + fl32(b)), the sum rounded to odd on the way so that going through float64 is one rounding.
+double fused_float32(double product, double other) {
+  const double rounded = static_cast<double>(static_cast<float>(product));
+  double sum = rounded + other;
+  const double t = sum - rounded, error = (rounded - (sum - t)) + (other - t);
+  if (error != 0 && std::isfinite(sum)) {
+    uint64_t bits;
+    std::memcpy(&bits, &sum, sizeof bits);
+    if (!(bits & 1)) sum = std::nextafter(sum, error > 0 ? INFINITY : -INFINITY);
+  }
+  return static_cast<double>(static_cast<float>(sum));
+}
+
+double rounded_to(brim_dtype dtype, double x) {
+  switch (dtype) {
+    case BRIM_BFLOAT16: return core::widen(core::narrow<core::bfloat16>(x));
+    case BRIM_FLOAT16: return core::widen(core::narrow<core::float16>(x));
+    default: return x;
+  }
+}
+
+// Which (flattened) token of positions or of q a bad position stands at, and a good one in its place.
+struct Repaired {
+  std::vector<bool> bad;  // b*s
+  Values inputs;
+};
+Repaired repair(const RopeSpec& x, const Values& inputs) {
+  Repaired result{std::vector<bool>(static_cast<size_t>(x.b * x.s)), inputs};
+  std::vector<double>& p = result.inputs[kPositions];
+  const auto outside = [&](double v) { return v < 0 || v >= static_cast<double>(table_rows(x)); };
+  for (size_t i = 0; i < result.bad.size(); ++i) result.bad[i] = outside(p[i % p.size()]);
+  for (double& v : p)
+    if (outside(v)) v = 0;
+  return result;
+}
+
+// The token that element i of q or k, of `heads` heads, belongs to.
+int64_t token_of(const RopeSpec& x, int64_t heads, int64_t i) {
+  if (x.layout != BRIM_LAYOUT_BHSD) return i / (x.d * heads);
+  return i / (x.d * x.s * heads) * x.s + i / x.d % x.s;
+}
+
+std::vector<Expected> expect(const RopeSpec& x, const Values& given, const Oracle& oracle) {
+  const bool bad = x.data == RopeData::bad_positions;
+  const Repaired repaired = bad ? repair(x, given) : Repaired{{}, given};
+  const Values& inputs = repaired.inputs;
+  const Values result = oracle(inputs);
+  Values changed = inputs;  // with one table zero the result is one term of the sum
+  changed[kSin].assign(inputs[kSin].size(), 0);
+  const Values cos_terms = oracle(changed);
+  changed[kSin] = inputs[kSin];
+  changed[kCos].assign(inputs[kCos].size(), 0);
+  const Values sin_terms = oracle(changed);
+
+  std::vector<Expected> expected(kTensors);
+  for (int t : {kQ, kK}) {
+    const int out = x.in_place ? t : t == kQ ? kQOut : kKOut;
+    const brim_dtype dtype = t == kQ ? x.q : x.k;
+    const std::vector<double>&value = result[out], &first = cos_terms[out], &second = sin_terms[out];
+    Expected& e = expected[out];
+    e.value = e.fused = value;
+    e.magnitude.assign(value.size(), 0);  // elements from r on pass through: exact
+    for (size_t i = 0; i < value.size(); ++i) {
+      if (static_cast<int64_t>(i) % x.d >= x.r) continue;
+      if (bad && repaired.bad[token_of(x, t == kQ ? x.h : x.hk, static_cast<int64_t>(i))]) {
+        e.value[i] = e.fused[i] = NAN;
+        continue;
+      }
+      e.magnitude[i] = std::max(std::abs(first[i]), std::abs(second[i]));
+      if (dtype != BRIM_FLOAT64 &&
+          std::isfinite(value[i]))  // float64: the oracle's own formula is the promised one
+        e.fused[i] = rounded_to(dtype, fused_float32(first[i], second[i]));
+    }
+  }
+  return expected;
+}
+
+// With M the larger of |x1*c| and |x2*s|, u(t) the ulp of t and |result| <= 2M, so that u(result) <= 2 u(M):
+// float32: half an ulp of M for each rounded product (one is exact inside a fused multiply-add), half of
+// u(2M), that is one ulp of M, for the sum. 16 bits: one ulp of M for the final rounding, and the float32
+// error, 2^16 (bfloat16) or 2^13 (float16) times smaller in ulps of the wider grid. float64: the oracle errs
+// as much as a fused path does.
+double limit_ulp(brim_dtype output, bool fused) {
+  const double arithmetic = fused ? 1.5 : 2.0;
+  switch (output) {
+    case BRIM_BFLOAT16: return 1 + arithmetic * 0x1p-16;
+    case BRIM_FLOAT16: return 1 + arithmetic * 0x1p-13;
+    case BRIM_FLOAT64: return arithmetic + 1.5;
+    default: return arithmetic;
+  }
+}
+
+std::string short_name(brim_dtype dtype) {
+  switch (dtype) {
+    case BRIM_FLOAT32: return "f32";
+    case BRIM_BFLOAT16: return "bf16";
+    case BRIM_FLOAT16: return "f16";
+    case BRIM_FLOAT64: return "f64";
+    case BRIM_INT32: return "i32";
+    case BRIM_INT64: return "i64";
+    default: return "none";
+  }
+}
+
+std::string name_of(const RopeSpec& x) {
+  constexpr const char* kPairings[] = {"half", "interleaved", "tohalf"};
+  constexpr const char* kLayouts[] = {"bhsd", "bshd", "thd"};
+  constexpr const char* kViews[] = {"",        "_transposed", "_packed",
+                                    "_sliced", "_expanded",   "_expandedheads",
+                                    "_inner2", "_unaligned",  "_mixed"};
+  constexpr const char* kTables[] = {"s", "1s", "bs", "ps", "p1s", "pbs", "axes1s", "axesbs"};
+  constexpr const char* kData[] = {"", "_special", "_badpositions"};
+  const auto n = [](int64_t v) { return std::to_string(v); };
+  std::string name = std::string(kPairings[x.pairing]) + (x.inverse ? "_inverse_" : "_") +
+                     kLayouts[x.layout] + kViews[static_cast<int>(x.view)] + (x.in_place ? "_inplace" : "");
+  name +=
+      "_" + short_name(x.q) + (x.k && x.k != x.q ? "k" + short_name(x.k) : "") + "t" + short_name(x.table);
+  name += "_b" + n(x.b) + "s" + n(x.s) + "h" + n(x.h) + (x.k ? "k" + n(x.hk) : "nok") + "d" + n(x.d) + "r" +
+          n(x.r);
+  name += std::string(x.infer_rotary_dim ? "inferred" : "") + "_" + kTables[static_cast<int>(x.tables)];
+  if (has_positions(x.tables)) name += short_name(x.positions);
+  if (x.sections_interleaved) name += "interleaved";
+  return name + (x.full_width ? "_fullwidth" : "") + (x.strided_tables ? "_stridedtables" : "") +
+         kData[static_cast<int>(x.data)];
+}
+
+}  // namespace
+
+Case make_rope_case(const RopeSpec& x) {
+  Case c;
+  c.name = name_of(x);
+  c.dtype = x.q;
+  c.shape = {{"tokens", x.b * x.s}, {"heads", x.h}, {"kv_heads", x.k ? x.hk : 0}, {"head_dim", x.d}};
+  c.tensors.resize(kTensors);
+  constexpr const char* kNames[] = {"q", "k", "q_out", "k_out"};
+  for (int i : {kQ, kK, kQOut, kKOut}) {
+    CaseTensor& t = c.tensors[i];
+    const bool is_output = i == kQOut || i == kKOut;
+    t.name = kNames[i];
+    t.dtype = is_output && x.in_place ? BRIM_DTYPE_NONE : i == kQ || i == kQOut ? x.q : x.k;
+    t.role = is_output ? Role::output : x.in_place ? Role::in_place : Role::input;
+    if (!is_output) t.fill = x.data == RopeData::special ? fill_special : fill_normal;
+    if (t.dtype) lay_out(x, i, t);
+  }
+  c.tensors[kCos] = table(x, "cos", fill_cos);
+  c.tensors[kSin] = table(x, "sin", fill_sin);
+  if (has_positions(x.tables)) c.tensors[kPositions] = positions(x);
+  c.bind = [x](std::span<const TensorView> views, const brim_run& run) {
+    auto args = std::make_shared<Zeroed<brim_rope_args>>();
+    args->q = views[kQ];
+    args->k = views[kK];
+    args->q_out = views[x.in_place ? kQ : kQOut];
+    args->k_out = views[x.in_place ? kK : kKOut];
+    args->cos = views[kCos];
+    args->sin = views[kSin];
+    args->positions = views[kPositions];
+    args->rotary_dim = x.infer_rotary_dim ? 0 : x.r;
+    const auto sections = sections_of(x);
+    for (int i = 0; i < 3; ++i) args->sections[i] = sections[i];
+    args->sections_interleaved = x.sections_interleaved;
+    args->layout = x.layout;
+    args->pairing = x.pairing;
+    args->inverse = x.inverse;
+    args->run = run;
+    return std::shared_ptr<void>(args, static_cast<brim_rope_args*>(args.get()));
+  };
+  c.expect = [x](const Values& inputs, const Oracle& oracle) { return expect(x, inputs, oracle); };
+  c.limit_ulp = limit_ulp;
+  c.bad_data = x.data == RopeData::bad_positions;
+  // In place, elements from r on need not move. The tables are small beside q and k and are not counted.
+  const int64_t moved = x.in_place ? x.r : x.d;
+  c.bytes_read = c.bytes_written =
+      x.b * x.s * moved * (x.h * core::element_size(x.q) + (x.k ? x.hk * core::element_size(x.k) : 0));
+  return c;
+}
+
+void sample_tokens(Case& c, const RopeSpec& x, std::initializer_list<Range> places) {
+  const int axis = x.layout == BRIM_LAYOUT_BHSD ? 2 : x.layout == BRIM_LAYOUT_BSHD ? 1 : 0;
+  for (const Range& range : places) {
+    const Slice heads{axis, range.begin, range.count}, rows{0, range.begin, range.count};
+    c.samples.push_back({heads, heads, heads, heads, rows, rows, {}});
+  }
+}
+
+void sample_batches(Case& c, std::initializer_list<Range> sequences) {
+  for (const Range& range : sequences) {
+    const Slice heads{0, range.begin, range.count};
+    c.samples.push_back({heads, heads, heads, heads, {}, {}, {}});
+  }
+}
+
+}  // namespace brim::ops
