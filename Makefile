@@ -48,7 +48,7 @@ lint: build/.lint
 	tools/lint.sh $(FORMATTED)
 
 clean:
-	rm -rf build dist .gpu .venv/.brim
+	rm -rf build build-python dist .gpu .venv/.brim
 
 distclean: clean
 	rm -rf .venv
@@ -64,8 +64,10 @@ build/build.ninja: build/.setup CMakePresets.json
 	@tools/setup.sh python
 	@touch $@
 
+# The folder stands beside build/ so that paths relative to it are the same, and ccache finds what build/ compiled.
 .venv/.brim: .venv/.torch build/.setup $(PYTHON_SOURCES)
-	.venv/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps .
+	CC=$${CC:-cc} CXX=$${CXX:-c++} .venv/bin/python -m pip install -q --disable-pip-version-check --no-build-isolation --no-deps . \
+	  --config-settings=build-dir=build-python $(patsubst -D%,--config-settings=cmake.define.%,$(CMAKE_FLAGS))
 	@touch $@
 
 build/.lint: tools/setup.sh

@@ -9,8 +9,8 @@ static brim_tensor floats(const float* data, int32_t rank, int64_t a, int64_t b,
 }
 
 int main(void) {
-  const float q[4] = {1, 2, 3, 4};                       /* one token, one head, head dim 4 */
-  const float cos[2] = {0.540302306f, 0.999950000f};     /* position 1: cos(1), cos(0.01) */
+  const float q[4] = {1, 2, 3, 4};                   /* one token, one head, head dim 4 */
+  const float cos[2] = {0.540302306f, 0.999950000f}; /* position 1: cos(1), cos(0.01) */
   const float sin[2] = {0.841470985f, 0.00999983333f};
   float y[4];
 

@@ -16,7 +16,8 @@ int main() {
   tables.base = 500000;
   if (brim::Status s = brim::rope_tables(tables); !brim::ok(s)) return std::puts(s.message), 1;
 
-  brim::RopeArgs args;  // everything that is not set is zero: layout (b,h,s,d), halves paired, device by the tensors
+  // What is not set is zero: layout (b,h,s,d), pairs from a head's two halves, backend by the tensors' device.
+  brim::RopeArgs args;
   args.q = args.q_out = brim::view(q.data(), BRIM_FLOAT32, {1, heads, tokens, head_dim});
   args.k = args.k_out = brim::view(k.data(), BRIM_FLOAT32, {1, kv_heads, tokens, head_dim});
   args.cos = tables.cos;

@@ -7,6 +7,7 @@ autograd Functions, what the core cannot see (types as TypeError, leaves, versio
 import itertools
 
 import torch
+from torch.autograd import forward_ad
 
 from . import _checks
 from ._layout import ORDER_OF_INPUT, axis_order, empty_in_order
@@ -81,13 +82,18 @@ def rope(
 
 
 def _rotate(q, k, q_order, k_order, *options):
-    if torch.is_grad_enabled() and (q.requires_grad or (k is not None and k.requires_grad)):
+    # Inside a level of forward-mode derivatives the Function says that it has none; the op alone would drop them.
+    if _is_tracked(q, k) or forward_ad._current_level >= 0:
         out = _Rope.apply(q, k, q_order, k_order, *options)
     elif k is None:
         out = _rope_one(q, *options, q_order)
     else:
         return _rope(q, k, *options, q_order, k_order)
     return (out, None) if k is None else out
+
+
+def _is_tracked(q, k):
+    return torch.is_grad_enabled() and (q.requires_grad or (k is not None and k.requires_grad))
 
 
 class _Rope(torch.autograd.Function):
@@ -120,8 +126,9 @@ def _rotate_in_place(q, k, options):
     if torch.compiler.is_compiling():
         raise RuntimeError("rope: inplace=True is for eager mode only; under torch.compile use the out-of-place form")
     tensors = (q,) if k is None else (q, k)
-    tracked = torch.is_grad_enabled() and (q.requires_grad or (k is not None and k.requires_grad))
-    if not tracked:
+    if forward_ad._current_level >= 0:
+        raise NotImplementedError("rope: inplace=True has no forward-mode derivatives")
+    if not _is_tracked(q, k):
         _rope_in_place(q, k, *options)
         torch.autograd.graph.increment_version(tensors)
         return q, k
@@ -166,15 +173,19 @@ class _RotatedInPlace(torch.autograd.Function):
 
 
 def _keep(ctx, options):
-    cos, sin, position_ids, *rest = options
-    ctx.rest = rest
-    tables = cos, sin, position_ids
-    # Tensors made in inference mode cannot be saved for backward, but they can be held.
-    if any(t is not None and t.is_inference() for t in tables):
-        ctx.held = tables
+    ctx.rest = options[3:]
+    if _any_inference(*options[:3]):
+        ctx.held = options[:3]
     else:
         ctx.held = None
-        ctx.save_for_backward(*tables)
+        ctx.save_for_backward(*options[:3])
+
+
+def _any_inference(cos, sin, position_ids):
+    """Tensors made in inference mode cannot be saved for backward, but they can be held."""
+    if torch.compiler.is_compiling():
+        return False
+    return cos.is_inference() or sin.is_inference() or (position_ids is not None and position_ids.is_inference())
 
 
 def _transposed(ctx):

@@ -24,7 +24,7 @@ struct RopeTuning {
   int head_passes = 8;
 };
 inline constexpr int kRopeThreads = 256;  // most threads of a CTA
-inline constexpr int kRopeCtasPerSm = 4;  // and CTAs of that size per SM: no more than 64 registers a thread
+inline constexpr int kRopeCtasPerSm = 3;  // and CTAs of that size per SM: no more than 64 registers a thread
 inline constexpr int64_t kMaxBlocks = 2147483647;  // of gridDim.x
 
 // Heads whose loads a thread issues before it uses the first: with 1024 threads on an SM, 16-byte vectors
@@ -140,7 +140,7 @@ constexpr RopeLaunch plan_launch(const ops::RopeProblem& p, const Part& part, co
   const int64_t n = l.variant.vector_bytes / core::element_size(part.dtype);
   l.pair_columns = p.rotary_dim / 2 / n;
   l.columns = l.pair_columns + (p.in_place ? 0 : ceil_div((p.head_dim - p.rotary_dim) / n, 2));
-  if (l.tokens == 0 || l.heads == 0 || l.columns == 0) return {};
+  if (l.columns == 0) return l;
   l.tokens_first = tokens_are_neighbours(p, part);
   l.vector_tables = vector_tables(p, l.variant);
   const int64_t bytes = l.tokens * l.heads * p.head_dim * core::element_size(part.dtype);
@@ -158,6 +158,7 @@ constexpr RopePlan plan_rope(const ops::RopeProblem& p, const core::DeviceProps&
                              const RopeTuning& tuning = {}) {
   using namespace rope_plan_detail;
   RopePlan plan{};
+  if (p.batch * p.seq == 0 || p.q_heads + p.k_heads == 0) return plan;
   const auto add = [&](const Part& part) {
     const RopeLaunch l = plan_launch(p, part, device, tuning);
     if (l.columns) plan.launch[plan.launches++] = l;

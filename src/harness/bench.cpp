@@ -16,11 +16,6 @@ struct Lane {
   std::vector<double> times = {};
 };
 
-bool runs_in_place(const ops::Case& c) {
-  return std::any_of(c.tensors.begin(), c.tensors.end(),
-                     [](const ops::CaseTensor& t) { return t.dtype && t.role == ops::Role::in_place; });
-}
-
 // What the call needs beyond its inputs: outputs of its own and workspace.
 int64_t peak_bytes(const ops::Case& c, brim_op op, const void* args) {
   size_t workspace = 0;
@@ -70,12 +65,14 @@ std::vector<BenchRow> bench_case(const ops::Case& c, brim_op op, const Devices& 
   check_first(c, op, devices, options, path);
   storages.upload(memory.make_image(options.seed));
 
-  const bool in_place = runs_in_place(c);
+  const bool in_place = c.in_place();
   const size_t copied =
       static_cast<size_t>(c.bytes_read + c.bytes_written) / 2;  // bytes that a copy reads, and writes
   DeviceStorages copy_storages(*device,
                                in_place ? std::vector<size_t>{copied} : std::vector<size_t>{copied, copied});
-  copy_storages.upload(Image(copy_storages.pointers().size(), std::vector<std::byte>(copied, std::byte{1})));
+  Image ones;
+  for (size_t i = 0; i < copy_storages.pointers().size(); ++i) ones.emplace_back(copied).fill(std::byte{1});
+  copy_storages.upload(ones);
   const std::vector<void*>& copy = copy_storages.pointers();
 
   std::vector<Lane> lanes;

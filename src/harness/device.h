@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "brim/brim.h"
@@ -25,6 +26,10 @@ class Device {
   virtual brim_device_type type() const = 0;
   virtual int index() const { return 0; }
   virtual void* stream() const { return nullptr; }
+  // For people and for the context of rows: ("SMs", "132"), ("CUDA driver", "13.0"). Empty where there is nothing to add.
+  using Facts = std::vector<std::pair<std::string, std::string>>;
+  virtual Facts properties() const { return {}; }
+  virtual Facts versions() const { return {}; }
 
   // Errors (out of memory, CUDA) are std::runtime_error with the call and the reason.
   virtual void* allocate(size_t bytes) = 0;  // 256-byte aligned

@@ -165,7 +165,8 @@ ordered_json parse_json(const std::string& text, const std::string& name) {
 
 std::vector<std::string> model_names() {
   std::vector<std::string> names;
-  for (const auto& [name, config] : parse_json(kModelsJson, "models.json").items()) names.push_back(name);
+  const auto models = parse_json(kModelsJson, "models.json");  // must outlive the loop: items() refers to it
+  for (const auto& [name, config] : models.items()) names.push_back(name);
   return names;
 }
 

@@ -81,10 +81,11 @@ std::string shape_text(const ops::Fields& shape, const char* separator) {
 
 }  // namespace
 
-Context make_context(const std::string& device, int argc, const char* const* argv) {
+Context make_context(const Device& device, int argc, const char* const* argv) {
   Context context;
-  context.device = device;
+  context.device = device.name();
   context.versions = {{"brim", brim_version()}, {"compiler", __VERSION__}};
+  for (const auto& fact : device.versions()) context.versions.push_back(fact);
   char date[32];
   const std::time_t now = std::time(nullptr);
   std::strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", std::gmtime(&now));

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "harness/bench.h"
@@ -10,15 +9,13 @@
 
 namespace brim::harness {
 
-using Facts = std::vector<std::pair<std::string, std::string>>;
-
 // Where and when: device, versions, date (ISO 8601, UTC) and the command line.
 struct Context {
   std::string device;
-  Facts versions;
+  Device::Facts versions;
   std::string date, command;
 };
-Context make_context(const std::string& device, int argc, const char* const* argv);
+Context make_context(const Device& device, int argc, const char* const* argv);
 
 // One object a case that ran; those skipped are left out.
 std::string check_json(const std::vector<CheckResult>& results);

@@ -1,5 +1,6 @@
 #include "ops/cases.h"
 
+#include <algorithm>
 #include <cmath>
 #include <numbers>
 
@@ -12,6 +13,11 @@ const CaseList& case_list(brim_op op) {
 #undef BRIM_OP
   };
   return kLists[op]();
+}
+
+bool Case::in_place() const {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const CaseTensor& t) { return t.dtype && t.role == Role::in_place; });
 }
 
 void fill_normal(std::span<double> values, Random& random) {

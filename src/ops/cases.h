@@ -82,6 +82,7 @@ struct Case {
 
   std::vector<Sample> samples;  // empty: all of it is compared
   bool bad_data = false;  // CPU backends must refuse it; a GPU must set the flag and poison as `expect` says
+  bool in_place() const;
   int64_t bytes_read = 0, bytes_written = 0;  // what must move
 };
 

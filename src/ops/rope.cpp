@@ -138,9 +138,8 @@ Status check_aliasing(const char* op, const brim_rope_args& a) {
   const bool may_alias = a.pairing != BRIM_PAIRING_TO_HALF;
   const core::Named q{"q", a.q}, k{"k", a.k}, q_out{"q_out", a.q_out}, k_out{"k_out", a.k_out};
   const core::Named others[] = {{"cos", a.cos}, {"sin", a.sin}, {"position_ids", a.positions}};
-  // Empty tensors may all have one address.
-  const auto in_place = [](const TensorView& out, const TensorView& in) {
-    return core::same_view(out, in) && core::element_count(out) > 0;
+  const auto in_place = [](const TensorView& out, const TensorView& in) {  // empty ones may share a null
+    return core::same_view(out, in) && core::element_count(in) > 0;
   };
   if (!may_alias && in_place(a.q_out, a.q))
     return failure(BRIM_INVALID_ARGUMENT, "%s: pairing to_half cannot run in place: q_out is q", op);

@@ -1,0 +1,87 @@
+#!/bin/bash
+# One round on a GPU, in two halves, so that the machine with the GPU needs neither CMake nor a network.
+#   tools/gpu_round.sh build        here: collects what the other machine needs in .gpu/ (some MiB)
+#   tools/gpu_round.sh run [FOLDER] there, on this tree with .gpu/: checks, times and sanitizes; all results in FOLDER
+#                                   (default $OUT, else gpu_out); rope-<device>.json belongs in bench/results/
+# The GPU machine needs a driver, Python with torch 2.10 or newer and pytest, and compute-sanitizer for the last parts.
+set -uo pipefail
+cd "$(dirname "$0")/.." || exit 1
+
+build_half() {
+  set -e
+  make build CUDA_ARCH=90
+  make python CUDA_ARCH=90
+  rm -rf .gpu
+  mkdir -p .gpu/bin .gpu/lib .gpu/python
+  cp build/bin/brim .gpu/bin/
+  # The OpenMP runtime travels along, for a machine that has no compiler.
+  cp "$(ldd build/bin/brim | awk '/libgomp/ { print $3 }')" .gpu/lib/
+  cp -r "$(.venv/bin/python -c 'import brim, os; print(os.path.dirname(brim.__file__))')" .gpu/python/
+  find .gpu -name __pycache__ -prune -exec rm -rf {} +
+  strip --strip-unneeded .gpu/bin/* .gpu/python/brim/*.so
+  ls .gpu/python/brim/*cuda*.so >/dev/null || { echo "gpu_round: built without CUDA, there is nothing to run"; exit 1; }
+  du -sh .gpu
+}
+
+# part <name> <seconds> <command>...: runs it under a limit, into <name>.log, and notes how it went.
+budget=${BUDGET:-525} # seconds for everything
+parts=()
+part() {
+  local name=$1 limit=$2 began=$SECONDS rc word
+  shift 2
+  local left=$((budget - SECONDS))
+  [ "$limit" -le "$left" ] || limit=$left
+  if [ "$limit" -lt 5 ]; then
+    rc=124 word="no time left"
+  else
+    timeout -k 5 "$limit" "$@" >"$out/$name.log" 2>&1
+    rc=$?
+    case $rc in
+      0) word=ok ;;
+      124 | 137) word="ran past $limit s" ;;
+      *) word="failed ($rc)" ;;
+    esac
+  fi
+  parts+=("$(printf '%-22s %-16s %4d s  %s' "$name" "$word" $((SECONDS - began)) "$(tail -n 1 "$out/$name.log" 2>/dev/null | cut -c1-90)")")
+  echo "${parts[-1]}"
+  [ $rc = 0 ] || failed=1
+}
+
+run_half() {
+  out=${1:-${OUT:-gpu_out}}
+  mkdir -p "$out"
+  failed=0
+  ldconfig -p | grep -q libgomp.so.1 || export LD_LIBRARY_PATH=$PWD/.gpu/lib:${LD_LIBRARY_PATH:-}
+  export PYTHONPATH=$PWD/.gpu/python PYTHONDONTWRITEBYTECODE=1
+  local brim=.gpu/bin/brim device
+  device=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | tr '[:upper:] ' '[:lower:]-' | sed 's/^nvidia-//')
+  [ -n "$device" ] || { echo "gpu_round: no GPU here"; exit 1; }
+
+  part info 30 $brim info
+  part check-cuda 90 $brim check --backend cuda --json "$out/check-cuda.json"
+  part check-large 120 $brim check --backend cuda --large --json "$out/check-large.json"
+  part bench 150 $brim bench --backend cuda --large --json "$out/rope-$device.json"
+  part pytest 150 python3 -m pytest tests/python -q -rs -p no:cacheprovider
+  if command -v compute-sanitizer >/dev/null; then
+    for tool in memcheck racecheck initcheck synccheck; do
+      part "$tool" 60 compute-sanitizer --tool $tool --error-exitcode 9 $brim check --backend cuda --quick
+    done
+  else
+    echo "compute-sanitizer is not here"
+    failed=1
+  fi
+
+  echo
+  echo "==== $device, $SECONDS s"
+  printf '%s\n' "${parts[@]}"
+  exit $failed
+}
+
+case "${1:-}" in
+  build) build_half ;;
+  run) run_half "${2:-}" ;;
+  *)
+    sed -n '2,7s/^# //p' "$0"
+    exit 2
+    ;;
+esac
