@@ -98,7 +98,8 @@ const char* fault(const RopeProblem& p, const core::DeviceProps& device, const R
   if (!tiles(l.heads, l.heads_per_tile, l.head_tiles)) return "the heads are not covered";
   if (!tiles(l.tokens, l.token_lanes, l.token_tiles)) return "the tokens are not covered";
   if (l.tokens != p.batch * p.seq || l.seq != p.seq) return "the tokens are others";
-  if (device.max_threads_per_sm < kRopeThreads * kRopeCtasPerSm) return "the device does not hold the CTAs";
+  if (device.max_threads_per_sm < kRopeThreads * rope_ctas_per_sm(l.variant.vector_bytes))
+    return "the device does not hold the CTAs";
   return nullptr;
 }
 

@@ -126,7 +126,8 @@ __device__ __forceinline__ void rotate(Raw<Bytes>& a, Raw<Bytes>& b, const float
 }
 
 template <class T, int Bytes, int InOrder, int OutOrder>
-__global__ void __launch_bounds__(kRopeThreads, kRopeCtasPerSm) rope_plain(const __grid_constant__ Params p) {
+__global__ void __launch_bounds__(kRopeThreads, rope_ctas_per_sm(Bytes))
+    rope_plain(const __grid_constant__ Params p) {
   constexpr int N = Bytes / sizeof(T), U = rope_unroll(Bytes);
   constexpr PairOrder In{InOrder}, Out{OutOrder};
   const RopeLaunch& l = p.launch;
@@ -162,8 +163,8 @@ __global__ void __launch_bounds__(kRopeThreads, kRopeCtasPerSm) rope_plain(const
       if (head >= tile.heads) continue;
       const bool is_q = head < tile.q_heads;
       const char* in = at_head(is_q ? q_in : k_in, head, is_q ? p.q.from.head : p.k.from.head);
-      a[u] = load_streaming<Bytes>(in);
-      b[u] = load_streaming<Bytes>(in + (N > 1 ? in_step : in_step * (is_q ? p.q.from.dim : p.k.from.dim)));
+      a[u] = load_once<Bytes>(in);
+      b[u] = load_once<Bytes>(in + (N > 1 ? in_step : in_step * (is_q ? p.q.from.dim : p.k.from.dim)));
     }
   };
 
@@ -194,8 +195,8 @@ __global__ void __launch_bounds__(kRopeThreads, kRopeCtasPerSm) rope_plain(const
       if (column.rotates) rotate<T, Bytes, In, Out>(a[u], b[u], c, s);
       const bool is_q = head < tile.q_heads;
       char* out = at_head(is_q ? q_out : k_out, head, is_q ? p.q.to.head : p.k.to.head);
-      store<Bytes>(out, a[u], l.streaming);
-      store<Bytes>(out + (N > 1 ? out_step : out_step * (is_q ? p.q.to.dim : p.k.to.dim)), b[u], l.streaming);
+      store<Bytes>(out, a[u]);
+      store<Bytes>(out + (N > 1 ? out_step : out_step * (is_q ? p.q.to.dim : p.k.to.dim)), b[u]);
     }
     if (head >= tile.heads) return;
     load_heads(head);

@@ -37,7 +37,6 @@ struct RopeLaunch {
   int heads_per_tile;  // a tile is heads_per_tile heads of token_lanes tokens
   int64_t column_tiles, head_tiles, token_tiles;
   bool vector_tables;  // rows of cos and sin are read as vectors
-  bool streaming;      // q and k do not fit in the L2 cache: do not keep them there
 
   bool operator==(const RopeLaunch&) const = default;
 };
@@ -51,14 +50,16 @@ struct RopeTile {
   int heads, q_heads;
 };
 
-// Tiles of one token tile follow each other: the rows of cos and sin that they share stay in L2.
+// Tiles that follow each other run side by side. Lanes across heads: the tiles of one token, which share rows
+// of cos and sin. Lanes across tokens: neighbouring runs of the same heads, which share DRAM pages and the
+// lines where runs meet (d = 56 bf16: 0.85 without this, 0.90 with it).
 constexpr RopeTile rope_tile(const RopeLaunch& l, uint32_t block) {
-  const uint32_t column_tiles = static_cast<uint32_t>(l.column_tiles),
-                 head_tiles = static_cast<uint32_t>(l.head_tiles);
+  const uint32_t column_tiles = static_cast<uint32_t>(l.column_tiles);
   const uint32_t rest = block / column_tiles;
   const uint32_t column_tile = block - rest * column_tiles;
-  const uint32_t token_tile = rest / head_tiles;
-  const uint32_t head_tile = rest - token_tile * head_tiles;
+  const uint32_t inner_tiles = static_cast<uint32_t>(l.tokens_first ? l.token_tiles : l.head_tiles);
+  const uint32_t outer = rest / inner_tiles, inner = rest - outer * inner_tiles;
+  const uint32_t token_tile = l.tokens_first ? inner : outer, head_tile = l.tokens_first ? outer : inner;
   RopeTile t{};
   t.token = static_cast<int64_t>(token_tile) * l.token_lanes;
   t.head = static_cast<int64_t>(head_tile) * l.heads_per_tile;

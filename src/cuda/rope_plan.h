@@ -11,25 +11,34 @@
 
 namespace brim::cuda {
 
-// The thresholds. Every CTA has at most `threads` threads and every kernel at most 64 registers, so that four
-// CTAs (1024 threads) fit on an SM of any chip.
-struct RopeTuning {
-  int threads = 256;
-  // Heads of one tile per thread. Each costs 4 vector accesses, and cos and sin are read once for all of
-  // them; beyond 32 a tile is so long that the last ones leave SMs idle.
-  int max_head_passes = 32;
-  // tokens_first: bytes of one head that a CTA touches in one run. Below 2 KiB DRAM pages are left half used.
-  int run_bytes = 2048;
-  // tokens_first: passes over a thread's heads, so that reading cos and sin is spread over several of them.
-  int head_passes = 8;
-};
+// The thresholds, each the best of those tried on an H200 at d = 56..256, bf16 and float32, in both storage
+// orders; fractions are of a plain copy of the same bytes in the same run, 2026-11-29.
 inline constexpr int kRopeThreads = 256;  // most threads of a CTA
-inline constexpr int kRopeCtasPerSm = 3;  // and CTAs of that size per SM: no more than 64 registers a thread
+// Threads of a CTA whose lanes go across tokens: smaller CTAs, so that more of them start and end apart
+// (8192 x (32+8) x 128 bf16: 0.94 with 192, 0.84 with 384).
+inline constexpr int kRopeThreadsAcrossTokens = 192;
+// Heads that a thread goes through with one reading of cos and sin. With 2 instead of 8, 8192 x (32+8) x 128
+// bf16 falls from 0.91 to 0.75.
+inline constexpr int kRopeHeadPasses = 8;
+// And at most, before its heads are split over several tiles. Lanes across tokens: longer tiles are too few
+// to keep all SMs busy to the end (8192 x (32+32) x 80 bf16: 0.87 with 16, 0.77 with 64); with 8, d = 92
+// falls from 0.82 to 0.80.
+inline constexpr int kRopeMostHeadPasses = 64;
+inline constexpr int kRopeMostHeadPassesAcrossTokens = 16;
+// Lanes across tokens: bytes of one head that a CTA goes through in one run, so that DRAM pages are used
+// whole.
+inline constexpr int kRopeRunBytes = 4096;
 inline constexpr int64_t kMaxBlocks = 2147483647;  // of gridDim.x
+inline constexpr int kMostThreadsZ = 64;           // of blockDim.z
 
-// Heads whose loads a thread issues before it uses the first: with 1024 threads on an SM, 16-byte vectors
-// keep 64 KiB in flight and 4-byte ones 32 KiB. More heads of wide vectors do not fit in 64 registers.
+// Heads whose loads a thread issues before it uses the first: 64 bytes in flight a thread with 16-byte
+// vectors, 32 with 4-byte ones. More of them need more registers than they hide latency (d = 92 bf16, 4-byte
+// vectors: 0.80 with 4, 0.74 with 8).
 constexpr int rope_unroll(int vector_bytes) { return vector_bytes >= 16 ? 2 : 4; }
+
+// CTAs of kRopeThreads per SM that registers must leave room for: 80 registers a thread for 16-byte vectors,
+// 64 for others.
+constexpr int rope_ctas_per_sm(int vector_bytes) { return vector_bytes >= 16 ? 3 : 4; }
 
 // Every kernel that is built: type x vector x pair orders.
 inline constexpr auto kRopeVariants = [] {
@@ -101,34 +110,43 @@ constexpr bool vector_tables(const ops::RopeProblem& p, const RopeVariant& v) {
   return p.table_alignment >= std::min(columns * core::element_size(p.table_dtype), 16);
 }
 
-// `threads` threads are shared out: columns first, then lanes; passes are balanced so that few lanes idle in
-// the last one.
-constexpr void share_threads(RopeLaunch& l, int threads, const RopeTuning& tuning) {
+// `threads` threads are shared out: columns first, then lanes across heads and tokens; passes over heads are
+// balanced so that few lanes idle in the last one.
+constexpr void share_threads(RopeLaunch& l, int threads, int most_passes) {
   l.column_tiles = ceil_div(l.columns, threads);
   l.columns_per_tile = static_cast<int>(ceil_div(l.columns, l.column_tiles));
   const int64_t lanes = threads / l.columns_per_tile, unroll = rope_unroll(l.variant.vector_bytes);
-  int64_t most_passes = tuning.max_head_passes, head_lanes = lanes;
-  if (l.tokens_first) {
-    const int64_t row = l.columns_per_tile * 2ll * l.variant.vector_bytes;
-    const int64_t run = std::min({ceil_div(tuning.run_bytes, row), lanes, l.tokens});
-    head_lanes = std::min<int64_t>(lanes / run, 64);  // threadIdx.z
-    most_passes = tuning.head_passes;
-  }
-  const auto passes_for = [&](int64_t heads) {
+  const auto passes = [&](int64_t heads, int64_t head_lanes) {
     return ceil_div(ceil_div(heads, head_lanes), unroll) * unroll;
   };
-  l.head_tiles = ceil_div(passes_for(l.heads), std::max(most_passes, unroll));
-  const int64_t heads = ceil_div(l.heads, l.head_tiles);
-  l.head_tiles = ceil_div(l.heads, heads);
-  l.heads_per_tile = static_cast<int>(heads);
-  l.head_lanes = static_cast<int>(ceil_div(heads, passes_for(heads)));
+
+  const int64_t wanted_passes = l.tokens_first ? most_passes : std::min(kRopeHeadPasses, most_passes);
+  int64_t most_head_lanes = lanes;
+  if (l.tokens_first) {
+    const int64_t row = l.columns_per_tile * 2ll * l.variant.vector_bytes;
+    const int64_t run = std::min({ceil_div(kRopeRunBytes, row), lanes, l.tokens});
+    most_head_lanes = std::min<int64_t>(lanes / run, kMostThreadsZ);
+  }
+  const int64_t head_lanes = std::clamp<int64_t>(ceil_div(l.heads, wanted_passes), 1, most_head_lanes);
+  l.head_tiles = ceil_div(passes(l.heads, head_lanes), most_passes);
+  l.heads_per_tile = static_cast<int>(ceil_div(l.heads, l.head_tiles));
+  l.head_tiles = ceil_div(l.heads, l.heads_per_tile);
+  l.head_lanes = static_cast<int>(ceil_div(l.heads_per_tile, passes(l.heads_per_tile, head_lanes)));
+
   l.token_lanes = static_cast<int>(std::min<int64_t>(lanes / l.head_lanes, l.tokens));
-  if (!l.tokens_first) l.token_lanes = std::min(l.token_lanes, 64);  // threadIdx.z
+  if (l.tokens_first) {
+    // Runs that are whole 128-byte lines leave no line to two CTAs.
+    const int64_t row = l.head_dim * core::element_size(l.variant.dtype);
+    const int granule = static_cast<int>(128 / std::min<int64_t>(128, row & -row));
+    if (l.token_lanes > granule) l.token_lanes = l.token_lanes / granule * granule;
+  } else {
+    l.token_lanes = std::min(l.token_lanes, kMostThreadsZ);
+  }
   l.token_tiles = ceil_div(l.tokens, l.token_lanes);
 }
 
-constexpr RopeLaunch plan_launch(const ops::RopeProblem& p, const Part& part, const core::DeviceProps& device,
-                                 const RopeTuning& tuning) {
+constexpr RopeLaunch plan_launch(const ops::RopeProblem& p, const Part& part,
+                                 const core::DeviceProps& device) {
   RopeLaunch l{};
   l.variant = {part.dtype, vector_bytes(p, part), p.in_order, p.out_order};
   l.tokens = p.batch * p.seq;
@@ -143,24 +161,29 @@ constexpr RopeLaunch plan_launch(const ops::RopeProblem& p, const Part& part, co
   if (l.columns == 0) return l;
   l.tokens_first = tokens_are_neighbours(p, part);
   l.vector_tables = vector_tables(p, l.variant);
-  const int64_t bytes = l.tokens * l.heads * p.head_dim * core::element_size(part.dtype);
-  l.streaming = bytes > device.l2_bytes / 2;
-  // Few tokens: smaller CTAs reach more SMs.
-  for (int threads = tuning.threads;; threads /= 2) {
-    share_threads(l, threads, tuning);
-    if (threads <= 64 || rope_blocks(l) >= device.sm_count) return l;
+  // Few tiles: shorter ones, then smaller CTAs, reach more SMs.
+  int threads = l.tokens_first ? kRopeThreadsAcrossTokens : kRopeThreads;
+  int most_passes = l.tokens_first ? kRopeMostHeadPassesAcrossTokens : kRopeMostHeadPasses;
+  while (true) {
+    share_threads(l, threads, most_passes);
+    if (rope_blocks(l) >= device.sm_count) return l;
+    if (most_passes > rope_unroll(l.variant.vector_bytes))
+      most_passes /= 2;
+    else if (threads > 64)
+      threads /= 2;
+    else
+      return l;
   }
 }
 
 }  // namespace rope_plan_detail
 
-constexpr RopePlan plan_rope(const ops::RopeProblem& p, const core::DeviceProps& device,
-                             const RopeTuning& tuning = {}) {
+constexpr RopePlan plan_rope(const ops::RopeProblem& p, const core::DeviceProps& device) {
   using namespace rope_plan_detail;
   RopePlan plan{};
   if (p.batch * p.seq == 0 || p.q_heads + p.k_heads == 0) return plan;
   const auto add = [&](const Part& part) {
-    const RopeLaunch l = plan_launch(p, part, device, tuning);
+    const RopeLaunch l = plan_launch(p, part, device);
     if (l.columns) plan.launch[plan.launches++] = l;
   };
   const bool has_q = p.q_heads > 0, has_k = p.k_heads > 0;
@@ -183,12 +206,11 @@ inline void print(const RopePlan& plan, char* text, size_t size) {
     const int wrote = std::snprintf(
         text + at, size - at,
         " %svec=%d %sunroll=%d %sthreads=%dx%dx%d %sorder=%s %sheads=%d %stokens=%d %sgrid=%lld "
-        "%stables=%s%s",
+        "%stables=%s",
         of, l.variant.vector_bytes, of, rope_unroll(l.variant.vector_bytes), of, l.columns_per_tile,
         l.tokens_first ? l.token_lanes : l.head_lanes, l.tokens_first ? l.head_lanes : l.token_lanes, of,
         l.tokens_first ? "column,token,head" : "column,head,token", of, l.heads_per_tile, of, l.token_lanes,
-        of, static_cast<long long>(rope_blocks(l)), of, l.vector_tables ? "vector" : "scalar",
-        l.streaming ? " streaming" : "");
+        of, static_cast<long long>(rope_blocks(l)), of, l.vector_tables ? "vector" : "scalar");
     at = std::min(at + wrote, size);
   }
 }
