@@ -101,6 +101,11 @@ void Checker::prepare() {
   }
 }
 
+const Image& Checker::image() {
+  prepare();
+  return before_;
+}
+
 void Checker::compare(Image& after, bool fused, CheckResult& result) {
   const std::vector<TensorView> whole = memory_.views(after);
   for (size_t t = 0; t < whole.size(); ++t)

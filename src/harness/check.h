@@ -42,6 +42,8 @@ class Checker {
   Checker(const ops::Case& c, brim_op op, uint64_t seed);
   ~Checker();
 
+  // The case's storages before a run.
+  const Image& image();
   CheckResult run(const Devices& devices, brim_backend backend, const entry::Path& path);
 
  private:
