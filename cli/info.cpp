@@ -32,8 +32,8 @@ void add_device(Table& table, const std::string& name, const harness::Device& de
 void run() {
   Table table({"brim", brim_version()});
   table.add({"compiler", __VERSION__});
-#ifdef BRIM_WITH_CUDA
-  table.add({"CUDA", BRIM_WITH_CUDA});
+#ifdef BRIM_CUDA_BUILD
+  table.add({"CUDA", BRIM_CUDA_BUILD});
 #else
   table.add({"CUDA", "left out of this build (no nvcc of CUDA 12.8 or newer, or BRIM_CUDA=OFF)"});
 #endif

@@ -106,6 +106,9 @@ class CudaDevice : public Device {
     BRIM_CUDA_CHECK(cudaGetDeviceProperties(&p, index));
     name_ = p.name;
     sms_ = p.multiProcessorCount;
+    properties_ = {{"compute capability", std::to_string(p.major) + "." + std::to_string(p.minor)},
+                   {"SMs", std::to_string(sms_)},
+                   {"L2 MiB", std::to_string(p.l2CacheSize >> 20)}};
     flush_bytes_ = std::max<size_t>(256u << 20, 4 * static_cast<size_t>(p.l2CacheSize));
     BRIM_CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   }
@@ -119,6 +122,14 @@ class CudaDevice : public Device {
   brim_device_type type() const override { return BRIM_CUDA; }
   int index() const override { return index_; }
   void* stream() const override { return stream_; }
+  Facts properties() const override { return properties_; }
+  Facts versions() const override {
+    int driver = 0, runtime = 0;
+    BRIM_CUDA_CHECK(cudaDriverGetVersion(&driver));
+    BRIM_CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
+    const auto text = [](int v) { return std::to_string(v / 1000) + "." + std::to_string(v % 1000 / 10); };
+    return {{"CUDA driver", text(driver)}, {"CUDA runtime", text(runtime)}};
+  }
   cudaStream_t queue() const { return stream_; }
   void use() const { BRIM_CUDA_CHECK(cudaSetDevice(index_)); }
 
@@ -230,6 +241,7 @@ class CudaDevice : public Device {
   int index_;
   std::string name_;
   int sms_ = 0;
+  Facts properties_;
   cudaStream_t stream_ = nullptr;
   char* flush_ = nullptr;
   size_t flush_bytes_ = 0;

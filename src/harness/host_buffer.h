@@ -2,13 +2,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdlib>
 #include <memory>
 
 namespace brim::harness {
 
 class HostBuffer {
  public:
-  explicit HostBuffer(size_t size) : bytes_(std::make_unique_for_overwrite<std::byte[]>(size)), size_(size) {}
+  explicit HostBuffer(size_t size);  // std::bad_alloc when there is no memory
 
   std::byte* data() { return bytes_.get(); }
   const std::byte* data() const { return bytes_.get(); }
@@ -19,7 +20,10 @@ class HostBuffer {
   size_t mismatch(const HostBuffer& other) const;
 
  private:
-  std::unique_ptr<std::byte[]> bytes_;
+  struct Free {
+    void operator()(std::byte* p) const { std::free(p); }
+  };
+  std::unique_ptr<std::byte, Free> bytes_;
   size_t size_;
 };
 

@@ -53,9 +53,24 @@ struct RopeSpec {
   bool strided_tables = false;  // inner stride 2
   bool sections_interleaved = false;
   RopeData data = RopeData::normal;
+
+  // A table that positions pick from is longer than the sequence.
+  int64_t table_rows() const { return has_positions(tables) ? s + 5 : s; }
 };
 
 Case make_rope_case(const RopeSpec& spec);
+
+// The tensors of a case, by index.
+namespace rope_tensor {
+enum { kQ, kK, kQOut, kKOut, kCos, kSin, kPositions, kTensors };
+}
+
+// What brim bench and brim plan ask for (rope_bench_cases.cpp).
+std::vector<Case> rope_bench_cases(const BenchRequest& request);
+
+// What comes out, and how far it may be off (rope_expected.cpp).
+std::vector<Expected> expect_rope(const RopeSpec& spec, const Values& inputs, const Oracle& oracle);
+double rope_limit_ulp(brim_dtype output, bool fused);
 
 // Compares only some parts, for cases too large to go through the reference as a whole: ranges of places in
 // the sequence, or of sequences. Needs tables by `seq`.

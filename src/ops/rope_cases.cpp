@@ -1,8 +1,4 @@
-// The lists of RoPE's cases: what is checked, what is checked where memory is large, what is timed.
-#include <algorithm>
-#include <array>
-#include <stdexcept>
-
+// The lists of RoPE's cases: what is checked, and what is checked where memory is large.
 #include "core/tensor.h"
 #include "ops/all_pairs.h"
 #include "ops/rope_case.h"
@@ -259,65 +255,7 @@ std::vector<Case> large_list() {
   return cases;
 }
 
-// Query heads, key heads and head dim of common models, and of some that vector widths do not like.
-constexpr std::array<int64_t, 3> kBenchShapes[] = {{32, 8, 128}, {32, 8, 64},  {128, 128, 56}, {32, 32, 80},
-                                                   {32, 32, 96}, {32, 8, 192}, {16, 8, 256},   {73, 213, 92}};
-
-// Each shape at each number of tokens, out of place and in place.
-std::vector<Case> bench_list(const BenchRequest& request) {
-  RopeSpec x;
-  x.q = x.k = request.dtype;
-  x.table = request.dtype == BRIM_FLOAT64 ? BRIM_FLOAT64 : BRIM_FLOAT32;
-  x.b = 1;
-  const std::string layout = request.layout.empty() ? "bshd" : request.layout;
-  if (layout == "bshd")
-    x.layout = BRIM_LAYOUT_BSHD;
-  else if (layout == "bhsd")
-    x.layout = BRIM_LAYOUT_BHSD;
-  else if (layout == "thd")
-    x.layout = BRIM_LAYOUT_THD;
-  else if (layout == "packed")
-    x.view = RopeView::packed, x.layout = BRIM_LAYOUT_BSHD;
-  else if (layout == "transposed")
-    x.view = RopeView::transposed, x.layout = BRIM_LAYOUT_BHSD;
-  else
-    throw std::invalid_argument("unknown layout '" + layout +
-                                "'; known: bshd, bhsd, thd, packed, transposed");
-
-  struct Shape {
-    int64_t h, hk, d, r;
-    brim_rope_pairing pairing;
-  };
-  std::vector<Shape> shapes;
-  if (const ModelShape* m = request.model)
-    shapes = {{m->heads, m->kv_heads, m->head_dim, m->rotary_dim, m->pairing}};
-  else
-    for (const auto& [h, hk, d] : kBenchShapes) shapes.push_back({h, hk, d, d, BRIM_PAIRING_HALF});
-
-  std::vector<int64_t> tokens = request.tokens;
-  if (tokens.empty()) tokens = request.large ? std::vector<int64_t>{8192} : std::vector<int64_t>{2048};
-  std::vector<Case> cases;
-  for (const Shape& shape : shapes)
-    for (int64_t count : tokens)
-      for (bool in_place : {false, true}) {
-        if (in_place && shape.pairing == BRIM_PAIRING_TO_HALF) continue;
-        x.s = count;
-        x.h = shape.h;
-        x.hk = shape.hk;
-        x.d = shape.d;
-        x.r = shape.r;
-        x.pairing = shape.pairing;
-        x.full_width = x.pairing == BRIM_PAIRING_HALF;  // what rope_tables makes
-        x.in_place = in_place;
-        cases.push_back(make_rope_case(x));
-        const int64_t part = std::min<int64_t>(count, 4);
-        sample_tokens(cases.back(), x,
-                      {{0, part}, {count / 2, std::min(part, count - count / 2)}, {count - part, part}});
-      }
-  return cases;
-}
-
-constexpr CaseList kLists{check_list, large_list, bench_list};
+constexpr CaseList kLists{check_list, large_list, rope_bench_cases};
 
 }  // namespace
 
