@@ -127,6 +127,11 @@ def test_a_gradient_has_the_layout_of_its_leaf(device, axes):
     assert [y.stride() for y in outputs] == [q.stride(), k.stride()]
     torch.autograd.backward(outputs, [torch.randn_like(y).contiguous() for y in outputs])
     assert q.grad.stride() == q.stride() and k.grad.stride() == k.stride()
+    k.grad = None
+    brim.rope(q.detach().contiguous(), k, cos, sin)[1].backward(torch.ones(k.shape, device=device))
+    assert k.grad.stride() == k.stride()
+    y, _ = brim.rope(k * 1, None, cos, sin, inplace=True)
+    assert y.grad_fn.apply(torch.ones(k.shape, device=device))[0].stride() == k.stride()
 
 
 def test_a_gradient_is_handed_to_its_leaf_without_a_copy(device):
@@ -151,6 +156,14 @@ def test_only_wanted_gradients_are_made(device, wanted, inplace):
     other = x["k" if wanted == "q" else "q"]
     assert other.grad is None
     torch.testing.assert_close(x[wanted].grad, 2 * x[wanted].detach(), atol=1e-5, rtol=1e-5)
+
+
+def test_only_wanted_gradients_are_computed(device):
+    cos, sin = brim.rope_tables(S, D, device=device)
+    q, k = (torch.randn(shape, device=device) for shape in shapes("bhsd"))
+    a, b = brim.rope(q, k.requires_grad_(), cos, sin)
+    dq, dk, *_ = a.grad_fn.apply(torch.ones_like(a), torch.ones_like(b))
+    assert dq is None and dk is not None
 
 
 def test_one_output_unused(device):
