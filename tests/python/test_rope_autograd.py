@@ -47,7 +47,9 @@ def test_89_gradcheck(interleaved, r, layout, kind, inplace):
     def run(q, k):
         if inplace:
             q, k = q * 1, k * 1
-        return brim.rope(q, k, cos, sin, layout=layout, interleaved=interleaved, rotary_dim=r, inplace=inplace, **options)
+        return brim.rope(
+            q, k, cos, sin, layout=layout, interleaved=interleaved, rotary_dim=r, inplace=inplace, **options
+        )
 
     assert torch.autograd.gradcheck(run, (q, k))
     assert torch.autograd.gradgradcheck(run, (q, k))
@@ -81,7 +83,7 @@ def test_89_rotating_back_is_the_identity(device, interleaved):
 
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
 def test_29_an_expanded_gradient(device, layout):
-    shape = lambda n: (2, n, 1, 2) if layout == "bhsd" else (2, 1, n, 2)  # noqa: E731
+    shape = lambda n: (2, n, 1, 2) if layout == "bhsd" else (2, 1, n, 2)
     q, k = (torch.randn(shape(n), device=device, requires_grad=True) for n in (4, 2))
     cos, sin = (t[1:] for t in brim.rope_tables(2, 2, device=device))
     a, b = brim.rope(q, k, cos, sin, layout=layout)
@@ -170,7 +172,7 @@ def test_only_wanted_gradients_are_computed(device):
 def test_one_output_unused(device):
     cos, sin = brim.rope_tables(S, D, device=device)
     q, k = (torch.randn(shape, device=device, requires_grad=True) for shape in shapes("bhsd"))
-    a, b = brim.rope(q, k, cos, sin)
+    _, b = brim.rope(q, k, cos, sin)
     b.square().sum().backward()
     assert q.grad is None
     torch.testing.assert_close(k.grad, 2 * k.detach(), atol=1e-5, rtol=1e-5)
