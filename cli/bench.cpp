@@ -18,7 +18,7 @@ struct Options {
   OpChoice ops;
   ShapeChoice shapes;
   brim_backend backend = BRIM_BACKEND_AUTO;
-  brim_dtype dtype = BRIM_BFLOAT16;
+  std::vector<brim_dtype> dtypes{BRIM_BFLOAT16};
   std::string path, json, csv;
   bool quick = false;
 };
@@ -49,11 +49,8 @@ int run(Options& options, const Process& process) {
   const harness::Device* device = devices.of(bench.backend);
   if (!device) throw std::runtime_error(devices.no_cuda);
 
-  const ops::BenchRequest request = options.shapes.request(options.dtype, bench.backend == BRIM_BACKEND_CUDA);
-  std::vector<std::pair<brim_op, ops::Case>> cases;
-  for (brim_op op : options.ops.chosen())
-    for (ops::Case& c : ops::case_list(op).bench(request)) cases.emplace_back(op, std::move(c));
-
+  const auto cases =
+      options.shapes.cases(options.ops.chosen(), options.dtypes, bench.backend == BRIM_BACKEND_CUDA);
   std::vector<BenchRow> rows;
   std::vector<std::string> failures;
   Progress progress;
@@ -100,7 +97,7 @@ void add_bench(CLI::App& app, Process& process) {
   options->ops.add_to(*command);
   options->shapes.add_to(*command);
   add_backend(*command, options->backend, {BRIM_BACKEND_CPU, BRIM_BACKEND_CUDA, BRIM_BACKEND_REFERENCE});
-  add_dtype(*command, options->dtype);
+  add_dtypes(*command, options->dtypes);
   command->add_option("--path", options->path, "this form instead of the best one (brim check lists them)");
   command->add_flag("--quick", options->quick, "7 rounds instead of 25");
   command->add_option("--json", options->json,

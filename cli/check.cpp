@@ -130,7 +130,7 @@ void add_check(CLI::App& app, Process& process) {
   CLI::App* command = app.add_subcommand("check", "compare every op with the reference in float64, in ulps");
   options->ops.add_to(*command);
   add_backend(*command, options->backend, {BRIM_BACKEND_CPU, BRIM_BACKEND_CUDA, BRIM_BACKEND_REFERENCE});
-  add_dtype(*command, options->request.dtype);
+  add_dtypes(*command, options->request.dtypes);
   command->add_flag("--large", options->request.large,
                     "the cases beyond 2^31 elements instead (tens of GiB)");
   command->add_option("--seed", options->request.seed, "of the random data")->capture_default_str();

@@ -63,17 +63,19 @@ void add_backend(CLI::App& command, brim_backend& backend, std::vector<brim_back
       ->check(one_of("backend", names));
 }
 
-void add_dtype(CLI::App& command, brim_dtype& dtype) {
+void add_dtypes(CLI::App& command, std::vector<brim_dtype>& dtypes) {
   std::vector<std::string> names;
   for (brim_dtype d : kFloats) names.emplace_back(core::dtype_name(d));
   command
-      .add_option_function<std::string>(
+      .add_option_function<std::vector<std::string>>(
           "--dtype",
-          [&dtype](const std::string& name) {
-            for (brim_dtype d : kFloats)
-              if (name == core::dtype_name(d)) dtype = d;
+          [&dtypes](const std::vector<std::string>& chosen) {
+            dtypes.clear();
+            for (const std::string& name : chosen)
+              for (brim_dtype d : kFloats)
+                if (name == core::dtype_name(d)) dtypes.push_back(d);
           },
-          fmt::format("{}", fmt::join(names, ", ")))
+          fmt::format("one or more of {}", fmt::join(names, ", ")))
       ->check(one_of("dtype", names));
 }
 
@@ -87,17 +89,25 @@ void ShapeChoice::add_to(CLI::App& command) {
                      "how the tensors lie in memory; an unknown name lists those of the op");
 }
 
-ops::BenchRequest ShapeChoice::request(brim_dtype dtype, bool large) {
+std::vector<std::pair<brim_op, ops::Case>> ShapeChoice::cases(const std::vector<brim_op>& ops,
+                                                              const std::vector<brim_dtype>& dtypes,
+                                                              bool large) const {
+  ops::ModelShape model;
   ops::BenchRequest request;
   if (!model_name_.empty()) {
-    model_ = harness::load_model(model_name_);
-    request.model = &model_;
+    model = harness::load_model(model_name_);
+    request.model = &model;
   }
   request.tokens = tokens_;
-  request.dtype = dtype;
   request.layout = layout_;
   request.large = large;
-  return request;
+  std::vector<std::pair<brim_op, ops::Case>> cases;
+  for (brim_op op : ops)
+    for (brim_dtype dtype : dtypes) {
+      request.dtype = dtype;
+      for (ops::Case& c : ops::case_list(op).bench(request)) cases.emplace_back(op, std::move(c));
+    }
+  return cases;
 }
 
 std::string shape_text(const ops::Fields& shape) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <CLI/CLI.hpp>
@@ -23,20 +24,21 @@ class OpChoice {
 
 // --backend; `known` are those that make sense for the command.
 void add_backend(CLI::App& command, brim_backend& backend, std::vector<brim_backend> known);
-// --dtype, of the float types.
-void add_dtype(CLI::App& command, brim_dtype& dtype);
+// --dtype, one or more of the float types.
+void add_dtypes(CLI::App& command, std::vector<brim_dtype>& dtypes);
 
 // The shapes to bench or plan: --model, --tokens, --layout.
 class ShapeChoice {
  public:
   void add_to(CLI::App& command);
-  // std::runtime_error for an unknown model. The request points into this object.
-  ops::BenchRequest request(brim_dtype dtype, bool large);
+  // The cases of `ops` in each of `dtypes`, of sizes for a GPU when `large`. std::runtime_error for an
+  // unknown model, std::invalid_argument for a layout that an op does not know.
+  std::vector<std::pair<brim_op, ops::Case>> cases(const std::vector<brim_op>& ops,
+                                                   const std::vector<brim_dtype>& dtypes, bool large) const;
 
  private:
   std::string model_name_, layout_;
   std::vector<int64_t> tokens_;
-  ops::ModelShape model_;
 };
 
 std::string shape_text(const ops::Fields& shape);  // "tokens 8192, heads 32"

@@ -16,7 +16,7 @@ namespace {
 struct Options {
   OpChoice ops;
   ShapeChoice shapes;
-  brim_dtype dtype = BRIM_BFLOAT16;
+  std::vector<brim_dtype> dtypes{BRIM_BFLOAT16};
   std::string device;
 };
 
@@ -41,24 +41,22 @@ int run(Options& options) {
   std::vector<const core::DeviceProps*> devices;
   for (const core::DeviceProps& d : core::kKnownDevices)
     if (options.device.empty() || options.device == d.name) devices.push_back(&d);
-  const ops::BenchRequest request = options.shapes.request(options.dtype, true);
   int exit_code = 0;
   Table table({"op", "shape", "dtype", "form", "device", "plan"});
-  for (brim_op op : options.ops.chosen())
-    for (const ops::Case& c : ops::case_list(op).bench(request)) {
-      const harness::CaseMemory memory(c);
-      brim_run run{};
-      run.backend = BRIM_BACKEND_CUDA;
-      const auto args = c.bind(memory.views(made_up_storages(memory), BRIM_CUDA, 0), run);
-      for (const core::DeviceProps* device : devices) {
-        char text[256];
-        const Status status = entry::describe_plan_on(op, args.get(), *device, text, sizeof text);
-        if (!ok(status)) exit_code = 1;
-        table.add({entry::op_name(op), shape_text(c.shape), core::dtype_name(c.dtype),
-                   c.in_place() ? "in place" : "out of place", device->name,
-                   ok(status) ? std::string(text) : red(status.message)});
-      }
+  for (const auto& [op, c] : options.shapes.cases(options.ops.chosen(), options.dtypes, true)) {
+    const harness::CaseMemory memory(c);
+    brim_run run{};
+    run.backend = BRIM_BACKEND_CUDA;
+    const auto args = c.bind(memory.views(made_up_storages(memory), BRIM_CUDA, 0), run);
+    for (const core::DeviceProps* device : devices) {
+      char text[256];
+      const Status status = entry::describe_plan_on(op, args.get(), *device, text, sizeof text);
+      if (!ok(status)) exit_code = 1;
+      table.add({entry::op_name(op), shape_text(c.shape), core::dtype_name(c.dtype),
+                 c.in_place() ? "in place" : "out of place", device->name,
+                 ok(status) ? std::string(text) : red(status.message)});
     }
+  }
   table.print();
   return exit_code;
 }
@@ -70,7 +68,7 @@ void add_plan(CLI::App& app, Process& process) {
   CLI::App* command = app.add_subcommand("plan", "the launch that a shape gets on a GPU, without the GPU");
   options->ops.add_to(*command);
   options->shapes.add_to(*command);
-  add_dtype(*command, options->dtype);
+  add_dtypes(*command, options->dtypes);
   command
       ->add_option("--device", options->device,
                    fmt::format("one of {}; all of them when not given", fmt::join(device_names(), ", ")))

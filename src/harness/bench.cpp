@@ -38,9 +38,8 @@ std::string path_of(brim_op op, const void* args) {
   return plan.substr(0, plan.find(' '));
 }
 
-void check_first(const ops::Case& c, brim_op op, const Devices& devices, const BenchOptions& options,
+void check_first(Checker& checker, const Devices& devices, const BenchOptions& options,
                  const std::string& path) {
-  Checker checker(c, op, options.seed);
   for (const entry::Path& known : entry::paths(options.backend)) {
     if (path != known.name) continue;
     const CheckResult result = checker.run(devices, options.backend, known);
@@ -62,15 +61,18 @@ std::vector<BenchRow> bench_case(const ops::Case& c, brim_op op, const Devices& 
   const brim_run run{device->stream(), nullptr, options.path, options.backend};
   const auto args = c.bind(memory.views(storages.pointers(), device->type(), device->index()), run);
   const std::string path = path_of(op, args.get());
-  check_first(c, op, devices, options, path);
-  storages.upload(memory.make_image(options.seed));
+  Checker checker(c, op, options.seed);
+  check_first(checker, devices, options, path);
+  storages.upload(checker.image());
 
   const bool in_place = c.in_place();
-  const size_t copied =
-      static_cast<size_t>(c.bytes_read + c.bytes_written) / 2;  // bytes that a copy reads, and writes
+  // Bytes that a copy reads, and writes.
+  const size_t copied = static_cast<size_t>(c.bytes_read + c.bytes_written) / 2;
   DeviceStorages copy_storages(*device,
                                in_place ? std::vector<size_t>{copied} : std::vector<size_t>{copied, copied});
-  copy_storages.upload(Image(copy_storages.pointers().size(), std::vector<std::byte>(copied, std::byte{1})));
+  Image ones;
+  for (size_t i = 0; i < copy_storages.pointers().size(); ++i) ones.emplace_back(copied).fill(std::byte{1});
+  copy_storages.upload(ones);
   const std::vector<void*>& copy = copy_storages.pointers();
 
   std::vector<Lane> lanes;

@@ -1,7 +1,6 @@
 #include "harness/case_memory.h"
 
 #include <algorithm>
-#include <cstring>
 #include <map>
 
 #include <fmt/format.h>
@@ -60,9 +59,16 @@ size_t CaseMemory::bytes() const {
   return sum;
 }
 
+std::byte CaseMemory::poison_of(int storage) const {
+  for (size_t i = 0; i < case_.tensors.size(); ++i)
+    if (storage_[i] == storage && is_filled(case_.tensors[i])) return kPoison;
+  return kOutputPoison;
+}
+
 Image CaseMemory::make_image(uint64_t seed) const {
   Image image;
-  for (size_t n : storage_bytes_) image.emplace_back(n, std::byte{0xff});
+  for (size_t n : storage_bytes_) image.emplace_back(n);
+  for (size_t s = 0; s < image.size(); ++s) image[s].fill(poison_of(static_cast<int>(s)));
   const std::vector<TensorView> views = this->views(image);
   for (size_t i = 0; i < views.size(); ++i) {
     const ops::CaseTensor& t = case_.tensors[i];
@@ -99,19 +105,24 @@ std::vector<TensorView> CaseMemory::views(Image& image) const {
   return views(pointers, BRIM_CPU, 0);
 }
 
+bool CaseMemory::equal(const Image& a, const Image& b) {
+  for (size_t s = 0; s < a.size(); ++s)
+    if (a[s].mismatch(b[s]) != a[s].size()) return false;
+  return true;
+}
+
 std::string CaseMemory::stray_writes(Image& before, Image& after) const {
   const std::vector<TensorView> old_views = views(before), new_views = views(after);
   for (size_t i = 0; i < old_views.size(); ++i)
     if (case_.tensors[i].dtype && is_output(case_.tensors[i])) copy_elements(new_views[i], old_views[i]);
   for (size_t s = 0; s < before.size(); ++s) {
-    if (std::memcmp(before[s].data(), after[s].data(), before[s].size()) == 0) continue;
-    const auto at =
-        std::mismatch(before[s].begin(), before[s].end(), after[s].begin()).first - before[s].begin();
+    const size_t at = before[s].mismatch(after[s]);
+    if (at == before[s].size()) continue;
     std::string tensors;
     for (size_t i = 0; i < case_.tensors.size(); ++i)
       if (storage_[i] == static_cast<int>(s))
         tensors += (tensors.empty() ? "" : ", ") + case_.tensors[i].name;
-    const auto byte = at - static_cast<std::ptrdiff_t>(kGuard);
+    const auto byte = static_cast<std::ptrdiff_t>(at) - static_cast<std::ptrdiff_t>(kGuard);
     return fmt::format("wrote outside the outputs: byte {} of the {} bytes of the storage of {}", byte,
                        before[s].size() - 2 * kGuard, tensors);
   }

@@ -7,11 +7,16 @@
 #include <vector>
 
 #include "harness/device.h"
+#include "harness/host_buffer.h"
 #include "ops/cases.h"
 
 namespace brim::harness {
 
-using Image = std::vector<std::vector<std::byte>>;  // one a storage
+using Image = std::vector<HostBuffer>;  // one a storage
+
+// What no output holds: a NaN in every float format and -1 in every integer where something is read, and, so
+// that a copy of it shows, another pattern where something is only written (3.4e38, NaN in float16).
+inline constexpr std::byte kPoison{0xff}, kOutputPoison{0x7f};
 
 class CaseMemory {
  public:
@@ -20,8 +25,7 @@ class CaseMemory {
   size_t bytes() const;  // of all storages
   const std::vector<size_t>& storage_bytes() const { return storage_bytes_; }
 
-  // Inputs filled with random numbers, all else, guards and gaps and outputs, poisoned: every byte 0xff, a
-  // NaN in every float format and -1 in every integer.
+  // Inputs filled with random numbers; all else, guards and gaps and outputs, poisoned.
   Image make_image(uint64_t seed) const;
 
   // Views of all tensors, given where each storage starts.
@@ -29,11 +33,15 @@ class CaseMemory {
                                 int device_index) const;
   std::vector<TensorView> views(Image& image) const;
 
+  static bool equal(const Image& a, const Image& b);
+
   // Empty when `after` differs from `before` in elements of outputs only; else what was written that should
   // not be. Puts the old elements back into `after`.
   std::string stray_writes(Image& before, Image& after) const;
 
  private:
+  std::byte poison_of(int storage) const;
+
   const ops::Case& case_;
   std::vector<int> storage_;  // of each tensor; -1 when absent
   std::vector<size_t> storage_bytes_;

@@ -42,6 +42,8 @@ class Checker {
   Checker(const ops::Case& c, brim_op op, uint64_t seed);
   ~Checker();
 
+  // The case's storages before a run.
+  const Image& image();
   CheckResult run(const Devices& devices, brim_backend backend, const entry::Path& path);
 
  private:
@@ -62,8 +64,8 @@ class Checker {
 struct CheckRequest {
   std::vector<brim_op> ops;
   std::vector<brim_backend> backends;
-  brim_dtype dtype = BRIM_DTYPE_NONE;  // only cases of this type; none: all
-  bool large = false;                  // the cases beyond 2^31 elements, and only those
+  std::vector<brim_dtype> dtypes = {};  // only cases of these types; empty: all
+  bool large = false;                   // the cases beyond 2^31 elements, and only those
   uint64_t seed = 1;
 };
 

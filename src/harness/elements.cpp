@@ -1,5 +1,6 @@
 #include "harness/elements.h"
 
+#include <atomic>
 #include <cstring>
 
 #include "core/dispatch.h"
@@ -33,12 +34,6 @@ double to_double(T x) {
     return core::widen(x);
 }
 
-bool all_ones(const std::byte* element, int size) {
-  for (int i = 0; i < size; ++i)
-    if (element[i] != std::byte{0xff}) return false;
-  return true;
-}
-
 }  // namespace
 
 std::vector<double> read_elements(const TensorView& t) {
@@ -62,35 +57,47 @@ void write_elements(const TensorView& t, std::span<const double> values) {
     using T = typename decltype(tag)::type;
     std::vector<T> stored(values.size());
     for (size_t i = 0; i < values.size(); ++i) stored[i] = from_double<T>(values[i]);
-    size_t next = 0;
-    for_each_row(t, [&](std::byte* at, int64_t count, int64_t step) {
-      for (int64_t i = 0; i < count; ++i, at += step) {
-        std::memcpy(at, &stored[next], sizeof(T));
-        if (++next == stored.size()) next = 0;
-      }
+    for_each_part(t, [&](const TensorView& part, int64_t before) {
+      size_t next = stored.empty() ? 0 : static_cast<size_t>(before) % stored.size();
+      for_each_row(part, [&](std::byte* at, int64_t count, int64_t step) {
+        for (int64_t i = 0; i < count; ++i, at += step) {
+          std::memcpy(at, &stored[next], sizeof(T));
+          if (++next == stored.size()) next = 0;
+        }
+      });
     });
   });
 }
 
-int64_t count_poisoned(const TensorView& t) {
-  const int size = core::element_size(t.dtype);
-  int64_t poisoned = 0;
-  for_each_row(t, [&](const std::byte* at, int64_t count, int64_t step) {
-    for (int64_t i = 0; i < count; ++i) poisoned += all_ones(at + i * step, size);
+int64_t count_poisoned(const TensorView& t, std::byte poison) {
+  std::atomic<int64_t> poisoned{0};
+  dispatch_storage(t.dtype, [&](auto tag) {
+    using T = typename decltype(tag)::type;
+    T poisoned_element;
+    std::memset(&poisoned_element, static_cast<int>(poison), sizeof(T));
+    for_each_part(t, [&](const TensorView& part, int64_t) {
+      int64_t found = 0;
+      for_each_row(part, [&](const std::byte* at, int64_t count, int64_t step) {
+        for (int64_t i = 0; i < count; ++i)
+          found += std::memcmp(at + i * step, &poisoned_element, sizeof(T)) == 0;
+      });
+      poisoned += found;
+    });
   });
   return poisoned;
 }
 
 void copy_elements(const TensorView& to, const TensorView& from) {
-  const int size = core::element_size(to.dtype);
+  const size_t size = static_cast<size_t>(core::element_size(to.dtype));
   const std::ptrdiff_t distance = static_cast<std::byte*>(to.data) - static_cast<std::byte*>(from.data);
-  for_each_row(from, [&](const std::byte* at, int64_t count, int64_t step) {
-    if (step == size || count == 1) {
-      std::memcpy(const_cast<std::byte*>(at) + distance, at, static_cast<size_t>(count * size));
-      return;
-    }
-    for (int64_t i = 0; i < count; ++i)
-      std::memcpy(const_cast<std::byte*>(at + i * step) + distance, at + i * step, size);
+  for_each_part(from, [&](const TensorView& part, int64_t) {
+    for_each_row(part, [&](std::byte* at, int64_t count, int64_t step) {
+      if (step == static_cast<int64_t>(size)) {
+        std::memcpy(at + distance, at, static_cast<size_t>(count) * size);
+        return;
+      }
+      for (int64_t i = 0; i < count; ++i, at += step) std::memcpy(at + distance, at, size);
+    });
   });
 }
 

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "core/parallel.h"
 #include "core/tensor.h"
 
 namespace brim::harness {
@@ -29,14 +30,31 @@ void for_each_row(const TensorView& t, Body&& body) {
   }
 }
 
+// Shares a large view out to all threads, cut along its outermost axis: body(part, how many elements stand
+// before it). An expanded view stays whole, since its elements share memory.
+template <class Body>
+void for_each_part(const TensorView& t, Body&& body) {
+  int axis = 0;
+  while (axis + 1 < t.rank && t.shape[axis] == 1) ++axis;
+  const int64_t inner = t.shape[axis] > 0 ? core::element_count(t) / t.shape[axis] : 0;
+  const int64_t grain = core::used_stride(t, axis) == 0 ? t.shape[axis] : 1 + (1 << 20) / (1 + inner);
+  core::parallel_for(t.shape[axis], grain, [&](int64_t begin, int64_t end) {
+    TensorView part = t;
+    part.data =
+        static_cast<std::byte*>(t.data) + begin * core::used_stride(t, axis) * core::element_size(t.dtype);
+    part.shape[axis] = end - begin;
+    body(part, begin * inner);
+  });
+}
+
 // All elements, widened.
 std::vector<double> read_elements(const TensorView& t);
 
 // Rounds `values` to the view's type and writes them, starting over when there are fewer than elements.
 void write_elements(const TensorView& t, std::span<const double> values);
 
-// Elements whose bits are all ones, which is what memory is poisoned with.
-int64_t count_poisoned(const TensorView& t);
+// Elements all of whose bytes are `poison`.
+int64_t count_poisoned(const TensorView& t, std::byte poison);
 
 // Copies the elements of `from` to `to`, a view of the same shape, strides and type in other memory.
 void copy_elements(const TensorView& to, const TensorView& from);

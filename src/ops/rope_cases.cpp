@@ -185,9 +185,54 @@ std::vector<RopeSpec> special_specs() {
   return list;
 }
 
-std::vector<Case> check_list() {
+// Kernels and SIMD bodies are compiled per type, pair order and vector width, and treat what passes through
+// and what is in place in their own ways: these five meet in all combinations, not in pairs only.
+std::vector<RopeSpec> specialised_specs() {
+  std::vector<RopeSpec> list;
+  for (brim_dtype dtype : {BRIM_FLOAT32, BRIM_BFLOAT16, BRIM_FLOAT16})
+    for (brim_rope_pairing pairing : {BRIM_PAIRING_HALF, BRIM_PAIRING_INTERLEAVED, BRIM_PAIRING_TO_HALF})
+      for (int64_t r : {64, 56, 92, 6})  // r/2 elements of 16 bits are a multiple of 16, 8, 4 and 2 bytes
+        for (bool partial : {false, true})
+          for (bool in_place : {false, true}) {
+            if (in_place && pairing == BRIM_PAIRING_TO_HALF) continue;
+            RopeSpec x;
+            x.q = x.k = dtype;
+            x.pairing = pairing;
+            x.r = r;
+            x.d = partial ? r + r / 2 : r;
+            x.in_place = in_place;
+            x.layout = partial ? BRIM_LAYOUT_BSHD : BRIM_LAYOUT_BHSD;
+            list.push_back(x);
+          }
+  return list;
+}
+
+// Past a CPU's last cache and half a GPU's, where stores go around the caches: every type and pair order.
+std::vector<Case> streaming_cases() {
   std::vector<Case> cases;
+  for (brim_dtype dtype : {BRIM_FLOAT32, BRIM_BFLOAT16, BRIM_FLOAT16})
+    for (brim_rope_pairing pairing : {BRIM_PAIRING_HALF, BRIM_PAIRING_INTERLEAVED, BRIM_PAIRING_TO_HALF}) {
+      const int64_t tokens = dtype == BRIM_FLOAT32 ? 1750 : 3500;  // 34 MiB of q and k
+      const RopeSpec x{.q = dtype,
+                       .k = dtype,
+                       .b = 1,
+                       .s = tokens,
+                       .h = 32,
+                       .hk = 8,
+                       .d = 128,
+                       .r = 64,
+                       .layout = BRIM_LAYOUT_BSHD,
+                       .pairing = pairing};
+      cases.push_back(make_rope_case(x));
+      sample_tokens(cases.back(), x, {{0, 3}, {511, 2}, {tokens / 2, 3}, {tokens - 3, 3}});
+    }
+  return cases;
+}
+
+std::vector<Case> check_list() {
+  std::vector<Case> cases = streaming_cases();
   for (const Combination& c : all_pairs(kSizes, valid)) cases.push_back(make_rope_case(spec_of(c)));
+  for (const RopeSpec& x : specialised_specs()) cases.push_back(make_rope_case(x));
   for (const RopeSpec& x : special_specs()) cases.push_back(make_rope_case(x));
   return cases;
 }
@@ -204,23 +249,21 @@ std::vector<Case> large_list() {
     else
       sample_batches(cases.back(), {{0, 1}, {58253, 3}, {65535, 1}});
   };
-  for (brim_rope_layout layout : {BRIM_LAYOUT_BSHD, BRIM_LAYOUT_BHSD})
-    for (bool in_place : {false, true})
-      add({.b = 1, .s = 648000, .h = 48, .hk = 1, .d = 72, .r = 72, .layout = layout, .in_place = in_place});
-  add({.b = 1,
-       .s = 648000,
-       .h = 48,
-       .hk = 1,
-       .d = 72,
-       .r = 72,
-       .layout = BRIM_LAYOUT_THD,
-       .pairing = BRIM_PAIRING_INTERLEAVED,
-       .view = RopeView::packed});
+  add({.b = 1, .s = 648000, .h = 48, .hk = 1, .d = 72, .r = 72, .layout = BRIM_LAYOUT_BSHD});
+  add({.b = 1, .s = 648000, .h = 48, .hk = 1, .d = 72, .r = 72, .in_place = true});
+  RopeSpec packed{.b = 1, .s = 648000, .h = 48, .hk = 1, .d = 72, .r = 72, .layout = BRIM_LAYOUT_THD};
+  packed.pairing = BRIM_PAIRING_INTERLEAVED;
+  packed.view = RopeView::packed;
+  add(packed);
   add({.b = 65536, .s = 6, .h = 64, .hk = 8, .d = 96, .r = 96});
   return cases;
 }
 
-// The shapes of models and the awkward ones (PERFORMANCE.md), at each number of tokens.
+// Query heads, key heads and head dim of common models, and of some that vector widths do not like.
+constexpr std::array<int64_t, 3> kBenchShapes[] = {{32, 8, 128}, {32, 8, 64},  {128, 128, 56}, {32, 32, 80},
+                                                   {32, 32, 96}, {32, 8, 192}, {16, 8, 256},   {73, 213, 92}};
+
+// Each shape at each number of tokens, out of place and in place.
 std::vector<Case> bench_list(const BenchRequest& request) {
   RopeSpec x;
   x.q = x.k = request.dtype;
@@ -249,15 +292,7 @@ std::vector<Case> bench_list(const BenchRequest& request) {
   if (const ModelShape* m = request.model)
     shapes = {{m->heads, m->kv_heads, m->head_dim, m->rotary_dim, m->pairing}};
   else
-    for (const auto& [h, hk, d] : {std::array<int64_t, 3>{32, 8, 128},
-                                   {32, 8, 64},
-                                   {128, 128, 56},
-                                   {32, 32, 80},
-                                   {32, 32, 96},
-                                   {32, 8, 192},
-                                   {16, 8, 256},
-                                   {73, 213, 92}})
-      shapes.push_back({h, hk, d, d, BRIM_PAIRING_HALF});
+    for (const auto& [h, hk, d] : kBenchShapes) shapes.push_back({h, hk, d, d, BRIM_PAIRING_HALF});
 
   std::vector<int64_t> tokens = request.tokens;
   if (tokens.empty()) tokens = request.large ? std::vector<int64_t>{8192} : std::vector<int64_t>{2048};
