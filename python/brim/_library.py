@@ -28,8 +28,8 @@ def backend_info() -> dict[str, str]:
     `version`; `library`, the file that was loaded; `cpu`, the instruction set in use; `cuda`, "available" or the
     reason why not.
     """
-    lines = torch.ops.brim.backend_info().splitlines()
-    return {"library": str(_path)} | dict(line.split(" ", 1) for line in lines)
+    ops = torch.ops.brim
+    return {"version": ops.version(), "library": str(_path), "cpu": ops.cpu_path(), "cuda": ops.cuda_status()}
 
 
-__version__ = backend_info()["version"]
+__version__ = torch.ops.brim.version()

@@ -143,22 +143,22 @@ def _rotate_in_place(q, k, tables, options):
         )
     # One launch rotates both; then each tensor gets a node of its own, since a node that changes a view in place may
     # have no other output.
-    launch = lambda: _rope_in_place(q, k, *tables, *options)  # noqa: E731
+    arguments = (q, k, *tables, *options)
     for x in tensors:
         if x.requires_grad:
-            _RotatedInPlace.apply(x, launch, *tables, options)
-            launch = None
+            _RotatedInPlace.apply(x, arguments, *tables, options)
+            arguments = None
     torch.autograd.graph.increment_version([x for x in tensors if not x.requires_grad])
     return q, k
 
 
 class _RotatedInPlace(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, launch, cos, sin, position_ids, options):
+    def forward(ctx, x, arguments, cos, sin, position_ids, options):
         _keep(ctx, cos, sin, position_ids, options)
         ctx.order = axis_order(x)
-        if launch is not None:
-            launch()
+        if arguments is not None:  # else the node of q has run the op for k as well
+            _rope_in_place(*arguments)
         ctx.mark_dirty(x)
         return x
 
@@ -222,7 +222,10 @@ def _type_error(q, k, cos, sin):
     if cos.dtype != sin.dtype:
         return TypeError(f"rope: sin is {type_of('sin')}, cos is {type_of('cos')}; they must have one type")
     for a, b in itertools.combinations(named, 2):
-        if {named[a].dtype, named[b].dtype} in ({torch.bfloat16, torch.float16}, *({torch.float64, n} for n in _NARROW)):
+        if {named[a].dtype, named[b].dtype} in (
+            {torch.bfloat16, torch.float16},
+            *({torch.float64, n} for n in _NARROW),
+        ):
             return TypeError(
                 f"rope: {a} is {type_of(a)} and {b} is {type_of(b)}; these two types do not mix in one call"
             )
@@ -244,7 +247,9 @@ def _check_positions(position_ids, cos):
 
 
 @torch.library.register_fake("brim::rope")
-def _(q, k, cos, sin, position_ids, rotary_dim, sections, sections_interleaved, layout, pairing, inverse, q_order, k_order):
+def _(
+    q, k, cos, sin, position_ids, rotary_dim, sections, sections_interleaved, layout, pairing, inverse, q_order, k_order
+):
     return empty_in_order(q, q_order), empty_in_order(k, k_order)
 
 

@@ -41,8 +41,19 @@ def per_token(table, r, positions, sections, sections_interleaved):
     return table if table.dim() == 3 else table[None]
 
 
-def rope(x, cos, sin, *, r, layout="bhsd", interleaved=False, position_ids=None, sections=None,
-         sections_interleaved=False, inverse=False):
+def rope(
+    x,
+    cos,
+    sin,
+    *,
+    r,
+    layout="bhsd",
+    interleaved=False,
+    position_ids=None,
+    sections=None,
+    sections_interleaved=False,
+    inverse=False,
+):
     """The rotated x in float64; differentiable."""
     x = to_bhsd(x, layout).double()
     c, s = (per_token(t, r, position_ids, sections, sections_interleaved)[:, None] for t in (cos, sin))
@@ -59,7 +70,12 @@ def rope(x, cos, sin, *, r, layout="bhsd", interleaved=False, position_ids=None,
 
 def ulps(got, want):
     """Distance of two tensors of one float type in units of the last place of that type, element by element."""
-    integer = {torch.float64: torch.int64, torch.float32: torch.int32, torch.bfloat16: torch.int16, torch.float16: torch.int16}
+    integer = {
+        torch.float64: torch.int64,
+        torch.float32: torch.int32,
+        torch.bfloat16: torch.int16,
+        torch.float16: torch.int16,
+    }
     a, b = (t.contiguous().view(integer[t.dtype]).long() for t in (got, want))
     lowest = -(1 << (8 * got.element_size() - 1)) if got.element_size() < 8 else torch.iinfo(torch.int64).min
     a, b = (torch.where(t < 0, lowest - t, t) for t in (a, b))

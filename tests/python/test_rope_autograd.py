@@ -47,7 +47,9 @@ def test_89_gradcheck(interleaved, r, layout, kind, inplace):
     def run(q, k):
         if inplace:
             q, k = q * 1, k * 1
-        return brim.rope(q, k, cos, sin, layout=layout, interleaved=interleaved, rotary_dim=r, inplace=inplace, **options)
+        return brim.rope(
+            q, k, cos, sin, layout=layout, interleaved=interleaved, rotary_dim=r, inplace=inplace, **options
+        )
 
     assert torch.autograd.gradcheck(run, (q, k))
     assert torch.autograd.gradgradcheck(run, (q, k))
@@ -81,7 +83,7 @@ def test_89_rotating_back_is_the_identity(device, interleaved):
 
 @pytest.mark.parametrize("layout", ["bhsd", "bshd"])
 def test_29_an_expanded_gradient(device, layout):
-    shape = lambda n: (2, n, 1, 2) if layout == "bhsd" else (2, 1, n, 2)  # noqa: E731
+    shape = lambda n: (2, n, 1, 2) if layout == "bhsd" else (2, 1, n, 2)
     q, k = (torch.randn(shape(n), device=device, requires_grad=True) for n in (4, 2))
     cos, sin = (t[1:] for t in brim.rope_tables(2, 2, device=device))
     a, b = brim.rope(q, k, cos, sin, layout=layout)
@@ -125,8 +127,14 @@ def test_a_gradient_has_the_layout_of_its_leaf(device, axes):
     q, k = (leaf(shape) for shape in shapes("bhsd"))
     outputs = brim.rope(q, k, cos, sin)
     assert [y.stride() for y in outputs] == [q.stride(), k.stride()]
-    torch.autograd.backward(outputs, [torch.randn_like(y).contiguous() for y in outputs])
-    assert q.grad.stride() == q.stride() and k.grad.stride() == k.stride()
+    # torch.autograd.grad gives what brim made; .grad would have been copied into the leaf's layout.
+    upstream = [torch.randn(y.shape, device=device) for y in outputs]
+    dq, dk = torch.autograd.grad(outputs, (q, k), upstream)
+    assert dq.stride() == q.stride() and dk.stride() == k.stride()
+    (dk,) = torch.autograd.grad(brim.rope(q.detach().contiguous(), k, cos, sin)[1], k, upstream[1])
+    assert dk.stride() == k.stride()
+    y, _ = brim.rope(k * 1, None, cos, sin, inplace=True)
+    assert y.grad_fn.apply(torch.ones(k.shape, device=device))[0].stride() == k.stride()
 
 
 def test_a_gradient_is_handed_to_its_leaf_without_a_copy(device):
@@ -153,10 +161,18 @@ def test_only_wanted_gradients_are_made(device, wanted, inplace):
     torch.testing.assert_close(x[wanted].grad, 2 * x[wanted].detach(), atol=1e-5, rtol=1e-5)
 
 
+def test_only_wanted_gradients_are_computed(device):
+    cos, sin = brim.rope_tables(S, D, device=device)
+    q, k = (torch.randn(shape, device=device) for shape in shapes("bhsd"))
+    a, b = brim.rope(q, k.requires_grad_(), cos, sin)
+    dq, dk, *_ = a.grad_fn.apply(torch.ones_like(a), torch.ones_like(b))
+    assert dq is None and dk is not None
+
+
 def test_one_output_unused(device):
     cos, sin = brim.rope_tables(S, D, device=device)
     q, k = (torch.randn(shape, device=device, requires_grad=True) for shape in shapes("bhsd"))
-    a, b = brim.rope(q, k, cos, sin)
+    _, b = brim.rope(q, k, cos, sin)
     b.square().sum().backward()
     assert q.grad is None
     torch.testing.assert_close(k.grad, 2 * k.detach(), atol=1e-5, rtol=1e-5)

@@ -59,7 +59,12 @@ def test_97_compile_with_dynamic_batch_and_sequence(device, interleaved, positio
 
     def step(q, k, cos, sin, ids):
         a, b = brim.rope(
-            q.transpose(1, 2), k.transpose(1, 2) if with_k else None, cos, sin, position_ids=ids, interleaved=interleaved
+            q.transpose(1, 2),
+            k.transpose(1, 2) if with_k else None,
+            cos,
+            sin,
+            position_ids=ids,
+            interleaved=interleaved,
         )
         return (a * 2, b * 2) if with_k else (a * 2,)
 
@@ -113,7 +118,10 @@ def test_97_in_place_breaks_the_graph_and_runs_eagerly(device):
     got = torch.compile(step, backend="aot_eager")(*arguments)
     for x, y in zip(got, want):
         assert torch.equal(x, y)
-    gradients = [torch.autograd.grad([y.sin() for y in ys], arguments[:2], [torch.ones_like(y) for y in ys]) for ys in (got, want)]
+    gradients = [
+        torch.autograd.grad([y.sin() for y in ys], arguments[:2], [torch.ones_like(y) for y in ys])
+        for ys in (got, want)
+    ]
     for x, y in zip(*gradients):
         assert torch.equal(x, y)
     torch._dynamo.reset()
@@ -164,7 +172,7 @@ def test_98_fakes_have_the_strides_of_the_real_outputs(device, name):
 
 @pytest.mark.parametrize("name", [n for n, _ in layouts("cpu")])
 def test_98_outputs_are_laid_out_like_their_inputs(device, name):
-    """As torch.empty_like would, where that has a say: axes of one element and of stride 0 have no place of their own."""
+    """As torch.empty_like would, where that has a say: axes of one element or of stride 0 have no place of their own."""
     x = dict(layouts(device))[name]
     y, _ = brim.rope(x, None, *brim.rope_tables(max(x.shape[2], 1), D, device=device))
     like = torch.empty_like(x)

@@ -58,7 +58,11 @@ def test_63_every_form_of_tables_and_positions(device, interleaved, index):
     table = [t.to(device, torch.float32) for t in oracle.tables(rows, D)]
     one, per_batch = torch.randperm(rows)[:S], torch.randint(rows, (B, S))
     forms = [(one, None), (one[None], None), (per_batch, None)]
-    forms += [(None, [t[one] for t in table]), (None, [t[one][None] for t in table]), (None, [t[per_batch] for t in table])]
+    forms += [
+        (None, [t[one] for t in table]),
+        (None, [t[one][None] for t in table]),
+        (None, [t[per_batch] for t in table]),
+    ]
     for positions, tables in forms:
         positions = None if positions is None else positions.to(device, index)
         cos, sin = tables or table

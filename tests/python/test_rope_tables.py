@@ -28,14 +28,23 @@ RULES = {
         original_max_position_embeddings=ORIGINAL,
     ),
     "longrope, its own factor": dict(
-        short_factor=[1.0] * (R // 2), long_factor=[3.0] * (R // 2), original_max_position_embeddings=ORIGINAL, factor=32.0
+        short_factor=[1.0] * (R // 2),
+        long_factor=[3.0] * (R // 2),
+        original_max_position_embeddings=ORIGINAL,
+        factor=32.0,
     ),
     "longrope, attention factor": dict(
-        short_factor=[1.0] * (R // 2), long_factor=[3.0] * (R // 2), original_max_position_embeddings=ORIGINAL,
+        short_factor=[1.0] * (R // 2),
+        long_factor=[3.0] * (R // 2),
+        original_max_position_embeddings=ORIGINAL,
         attention_factor=1.25,
     ),
     "llama3": dict(
-        factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=ORIGINAL, rope_theta=500000.0
+        factor=8.0,
+        low_freq_factor=1.0,
+        high_freq_factor=4.0,
+        original_max_position_embeddings=ORIGINAL,
+        rope_theta=500000.0,
     ),
 }
 
@@ -48,7 +57,11 @@ def theirs(scaling, seq_len):
     """(inverse frequencies, attention factor) by transformers."""
     utils = importlib.import_module("transformers.modeling_rope_utils")
     config = importlib.import_module("transformers").LlamaConfig(
-        hidden_size=4 * R, num_attention_heads=4, head_dim=R, max_position_embeddings=LENGTH, rope_parameters=dict(scaling)
+        hidden_size=4 * R,
+        num_attention_heads=4,
+        head_dim=R,
+        max_position_embeddings=LENGTH,
+        rope_parameters=dict(scaling),
     )
     if scaling["rope_type"] == "default":
         llama = importlib.import_module("transformers.models.llama.modeling_llama")
@@ -124,7 +137,9 @@ def test_78_longrope_switches_one_past_the_original_length():
 
 
 def test_the_parameters_of_a_config_are_taken_as_they_stand():
-    a = brim.rope_tables(9, 8, scaling={"type": "linear", "factor": 2.0, "rope_theta": 500.0, "mrope_section": [2, 1, 1]})
+    a = brim.rope_tables(
+        9, 8, scaling={"type": "linear", "factor": 2.0, "rope_theta": 500.0, "mrope_section": [2, 1, 1]}
+    )
     b = brim.rope_tables(9, 8, base=500.0, scaling={"rope_type": "linear", "factor": 2.0, "beta_fast": None})
     assert torch.equal(a[0], b[0]) and torch.equal(a[1], b[1])
 
@@ -143,7 +158,11 @@ def test_the_parameters_of_a_config_are_taken_as_they_stand():
         (dict(scaling={"rope_type": "linear"}), ValueError, "rule linear needs factor"),
         (dict(scaling={"rope_type": "linear", "factor": 0.0}), ValueError, "rule linear needs factor"),
         (dict(scaling={"factr": 2.0}), ValueError, "scaling has 'factr'"),
-        (dict(base=500.0, scaling={"rope_theta": 600.0}), ValueError, "base is 500.0, but scaling has rope_theta 600.0"),
+        (
+            dict(base=500.0, scaling={"rope_theta": 600.0}),
+            ValueError,
+            "base is 500.0, but scaling has rope_theta 600.0",
+        ),
         (dict(scaling={"rope_type": "dynamic", "factor": 2.0}), ValueError, "needs max_position_embeddings"),
         (dict(scaling={"rope_type": "yarn", "factor": 2.0}), ValueError, "needs original_max_position_embeddings"),
         (
@@ -157,8 +176,15 @@ def test_the_parameters_of_a_config_are_taken_as_they_stand():
             "short_factor has 3 numbers, expected rotary_dim/2 = 4",
         ),
         (
-            dict(scaling={"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 4.0, "high_freq_factor": 1.0,
-                          "original_max_position_embeddings": 99}),
+            dict(
+                scaling={
+                    "rope_type": "llama3",
+                    "factor": 8.0,
+                    "low_freq_factor": 4.0,
+                    "high_freq_factor": 1.0,
+                    "original_max_position_embeddings": 99,
+                }
+            ),
             ValueError,
             "high_freq_factor is 1, expected more than low_freq_factor, 4",
         ),

@@ -24,7 +24,9 @@ def model(name):
 
 def config(kind, name=None, **more):
     make = getattr(importlib.import_module(f"transformers.models.{name or kind.lower()}"), f"{kind}Config")
-    settings = dict(hidden_size=H * D, num_attention_heads=H, num_key_value_heads=HK, head_dim=D, max_position_embeddings=2048)
+    settings = dict(
+        hidden_size=H * D, num_attention_heads=H, num_key_value_heads=HK, head_dim=D, max_position_embeddings=2048
+    )
     return make(**settings | more)
 
 
@@ -67,7 +69,7 @@ def theirs_and_ours(name, dtype, device):
     rotate = module.apply_rotary_pos_emb if hasattr(module, "apply_rotary_pos_emb") else None
     if cos.dim() == 4:  # versions of transformers that merge the sections while they rotate
         merge = module.apply_multimodal_rotary_pos_emb
-        rotate = lambda q, k, cos, sin: merge(q, k, cos, sin, sections)  # noqa: E731
+        rotate = lambda q, k, cos, sin: merge(q, k, cos, sin, sections)
     return rotate, (cos, sin), ours, dict(rotary_dim=D, sections=sections, sections_interleaved=name == "qwen3_vl")
 
 
@@ -111,8 +113,14 @@ def test_cohere_in_bfloat16_as_it_stands(device):
 
 def test_a_llama_trains_the_same_with_brim_in_it(device, monkeypatch):
     """The rotation put into a whole model, under gradients, in place of transformers' own."""
-    settings = config("Llama", num_hidden_layers=2, intermediate_size=64, vocab_size=97,
-                      rope_parameters={"rope_type": "default", "rope_theta": 10000.0}, attn_implementation="eager")
+    settings = config(
+        "Llama",
+        num_hidden_layers=2,
+        intermediate_size=64,
+        vocab_size=97,
+        rope_parameters={"rope_type": "default", "rope_theta": 10000.0},
+        attn_implementation="eager",
+    )
     torch.manual_seed(0)
     llama = transformers.LlamaForCausalLM(settings).to(device)
     tokens = torch.randint(97, (2, 12), device=device)
