@@ -1,4 +1,5 @@
-// The CPU backend: one body per op, compiled once per instruction set and picked at run time; threads from core/parallel.h.
+// The CPU backend: one body per op, compiled once per instruction set and picked at run time; threads from
+// core/parallel.h.
 #pragma once
 
 #include "core/slot.h"

@@ -14,7 +14,8 @@ namespace {
 constexpr int64_t kUnknown = int64_t{32} << 20;
 
 #if defined(__x86_64__)
-// Asked of the CPU itself: sysconf(_SC_LEVEL3_CACHE_SIZE) of glibc up to 2.36 multiplies AMD's figure by the socket's size.
+// Asked of the CPU itself: sysconf(_SC_LEVEL3_CACHE_SIZE) of glibc up to 2.36 multiplies AMD's figure by the
+// socket's size.
 int64_t measure() {
   for (unsigned leaf : {0x8000001du, 4u}) {  // AMD, then Intel: one format
     int64_t bytes = 0;

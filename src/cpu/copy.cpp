@@ -23,7 +23,8 @@ constexpr int64_t kGrain = (64 << 10) / kLine;  // lines, as for ops
 
 volatile uint64_t zero = 0;
 
-// body(bodies of the widest instruction set, begin, end) on the whole lines of `bytes`; tail(offset) on the rest.
+// body(bodies of the widest instruction set, begin, end) on the whole lines of `bytes`; tail(offset) on the
+// rest.
 template <class Body>
 void for_lines(size_t bytes, Body&& body) {
   Isa isa;
@@ -49,8 +50,8 @@ void copy(void* to, const void* from, size_t bytes) {
 
 void stream_copy(void* to, const void* from, size_t bytes) {
   for_lines(bytes, [&](const Bodies& b, int64_t begin, int64_t end) {
-    b.stream_copy_lines(static_cast<uint64_t*>(to) + begin * 8, static_cast<const uint64_t*>(from) + begin * 8,
-                        end - begin);
+    b.stream_copy_lines(static_cast<uint64_t*>(to) + begin * 8,
+                        static_cast<const uint64_t*>(from) + begin * 8, end - begin);
   });
   const size_t whole = bytes / kLine * kLine;
   std::memcpy(static_cast<char*>(to) + whole, static_cast<const char*>(from) + whole, bytes - whole);

@@ -28,7 +28,8 @@ void stream_copy_lines(uint64_t* to, const uint64_t* from, int64_t lines) {
 }
 
 void rewrite_lines(uint64_t* data, int64_t lines, uint64_t zero, bool stream) {
-  stream ? rewrite_as<Store::stream>(data, lines * kWords, zero) : rewrite_as<Store::plain>(data, lines * kWords, zero);
+  stream ? rewrite_as<Store::stream>(data, lines * kWords, zero)
+         : rewrite_as<Store::plain>(data, lines * kWords, zero);
   hwy::FlushStream();
 }
 

@@ -21,22 +21,23 @@ constexpr unsigned bits(std::initializer_list<int> positions) {
 
 bool has(unsigned word, unsigned wanted) { return (word & wanted) == wanted; }
 
-// The x86-64 psABI levels that the bodies are compiled for: 2, 3 (avx2) and 4 (avx512). The operating system must save
-// the wider registers too, which XCR0 tells.
+// The x86-64 psABI levels that the bodies are compiled for: 2, 3 (avx2) and 4 (avx512). The operating system
+// must save the wider registers too, which XCR0 tells.
 int psabi_level() {
   unsigned a, b, c, d, one_c, seven_b = 0, extended_c = 0;
   if (!__get_cpuid(1, &a, &b, &one_c, &d)) return 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) seven_b = b;
   if (__get_cpuid(0x80000001, &a, &b, &c, &d)) extended_c = c;
 
-  const unsigned v2 = bits({0, 9, 13, 19, 20, 23});  // sse3 ssse3 cx16 sse4.1 sse4.2 popcnt
+  const unsigned v2 = bits({0, 9, 13, 19, 20, 23});              // sse3 ssse3 cx16 sse4.1 sse4.2 popcnt
   if (!has(one_c, v2) || !has(extended_c, bits({0}))) return 1;  // lahf
   const unsigned v3 = bits({12, 22, 27, 28, 29});                // fma movbe osxsave avx f16c
-  if (!has(one_c, v3) || !has(seven_b, bits({3, 5, 8})) || !has(extended_c, bits({5}))) return 2;  // bmi1 avx2 bmi2 lzcnt
+  if (!has(one_c, v3) || !has(seven_b, bits({3, 5, 8})) || !has(extended_c, bits({5})))
+    return 2;  // bmi1 avx2 bmi2 lzcnt
   unsigned xcr0, high;
   __asm__("xgetbv" : "=a"(xcr0), "=d"(high) : "c"(0));
-  if (!has(xcr0, bits({1, 2}))) return 2;  // xmm, ymm
-  const unsigned v4 = bits({16, 17, 28, 30, 31});  // avx512 f dq cd bw vl
+  if (!has(xcr0, bits({1, 2}))) return 2;                          // xmm, ymm
+  const unsigned v4 = bits({16, 17, 28, 30, 31});                  // avx512 f dq cd bw vl
   if (!has(seven_b, v4) || !has(xcr0, bits({5, 6, 7}))) return 3;  // opmask, zmm
   return 4;
 }
@@ -66,7 +67,8 @@ Status choose_isa(const char* op, const char* path, Isa* isa) {
     found = true;
   }
   if (found) return core::success();
-  return core::failure(BRIM_NOT_AVAILABLE, "%s: the cpu backend has no path '%s' on this machine; present: %s", op,
+  return core::failure(BRIM_NOT_AVAILABLE,
+                       "%s: the cpu backend has no path '%s' on this machine; present: %s", op,
                        path ? path : "", names);
 }
 

@@ -1,5 +1,6 @@
-// Which instruction sets this build has bodies for and this CPU can run. An op compiles its body (<op>_isa.cpp) once for
-// each of isas.inc and keeps a table of functions in that order; paths are chosen by the names here.
+// Which instruction sets this build has bodies for and this CPU can run. An op compiles its body
+// (<op>_isa.cpp) once for each of isas.inc and keeps a table of functions in that order; paths are chosen by
+// the names here.
 #pragma once
 
 #include "core/status.h"
@@ -24,8 +25,8 @@ constexpr const char* isa_name(Isa isa) { return kIsaNames[static_cast<int>(isa)
 // Whether this CPU and operating system run `isa`'s instructions.
 bool isa_present(Isa isa);
 
-// The instruction set called `path`, or the widest present one when path is null. BRIM_NOT_AVAILABLE, naming those
-// present, when it is unknown or absent.
+// The instruction set called `path`, or the widest present one when path is null. BRIM_NOT_AVAILABLE, naming
+// those present, when it is unknown or absent.
 Status choose_isa(const char* op, const char* path, Isa* isa);
 
 }  // namespace brim::cpu

@@ -14,13 +14,14 @@ using ops::PairOrder;
 using ops::RopeProblem;
 using ops::RopeStrides;
 
-constexpr void (*kBodies[])(const RopeCall&, int64_t, int64_t) = {
+constexpr RopeBody kBodies[] = {
 #define BRIM_ISA(id, name) id::rope_units,
 #include "cpu/isas.inc"
 #undef BRIM_ISA
 };
 
-// A thread is started for this much reading and writing at least: about what a core moves while another wakes up.
+// A thread is started for this much reading and writing at least: about what a core moves while another wakes
+// up.
 constexpr int64_t kBytesPerThread = 64 << 10;
 // Units per thread, so that none waits long for the last.
 constexpr int64_t kUnitsPerThread = 4;
@@ -36,7 +37,7 @@ bool whole_lines(const RopeProblem& p, const RopePart& part) {
   uint64_t bits = reinterpret_cast<uintptr_t>(part.out);
   for (int64_t elements : {s.batch, s.seq, s.head, run, p.head_dim - p.rotary_dim})
     bits |= static_cast<uint64_t>(elements) * size;
-  return bits % kCacheLine == 0 && part.from.dim <= 1 && s.dim <= 1;
+  return bits % kCacheLine == 0 && part.from.dim == 1 && s.dim == 1;
 }
 
 RopePart make_part(const RopeProblem& p, const TensorView& in, const TensorView& out, const RopeStrides& from,
@@ -48,17 +49,28 @@ RopePart make_part(const RopeProblem& p, const TensorView& in, const TensorView&
   return part;
 }
 
-struct Plan {
-  RopeCall call;
-  int64_t units, grain, threads;
-};
+// k's heads follow q's, as in a packed qkv buffer: then they are q's last heads, and a token's row is one run
+// of memory.
+bool continues(const RopePart& k, const RopePart& q) {
+  const int64_t size = core::element_size(q.dtype);
+  const auto follows = [&](const void* after, const void* first, const RopeStrides& a, const RopeStrides& b) {
+    return a.batch == b.batch && a.seq == b.seq && a.head == b.head && a.dim == b.dim &&
+           reinterpret_cast<uintptr_t>(after) == reinterpret_cast<uintptr_t>(first) + b.head * q.heads * size;
+  };
+  return k.dtype == q.dtype && k.in_place == q.in_place && k.stream == q.stream &&
+         follows(k.in, q.in, k.from, q.from) && follows(k.out, q.out, k.to, q.to);
+}
 
-Plan make_plan(const brim_rope_args& a, const RopeProblem& p) {
+}  // namespace
+
+RopeBody rope_body(Isa isa) { return kBodies[static_cast<int>(isa)]; }
+
+RopePlan make_rope_plan(const brim_rope_args& a, const RopeProblem& p, int64_t width, int64_t cache_bytes) {
   const int64_t rows = p.batch * p.seq, heads = p.q_heads + p.k_heads;
   const int64_t bytes = 2 * rows * p.head_dim *
                         (p.q_heads * core::element_size(p.dtype) + p.k_heads * core::element_size(p.k_dtype));
-  const bool beyond_caches = bytes > last_level_cache_bytes();
-  Plan plan{};
+  const bool beyond_caches = bytes > cache_bytes;
+  RopePlan plan{};
   RopeCall& call = plan.call;
   call.problem = p;
   call.cos = a.cos.data;
@@ -67,6 +79,11 @@ Plan make_plan(const brim_rope_args& a, const RopeProblem& p) {
   call.parts[0] = make_part(p, a.q, a.q_out, p.q, p.q_out, p.q_heads, beyond_caches);
   if (p.k_heads) call.parts[1] = make_part(p, a.k, a.k_out, p.k, p.k_out, p.k_heads, beyond_caches);
   if (bytes == 0) return plan;
+  RopePart &q = call.parts[0], &k = call.parts[1];
+  if (k.heads && continues(k, q)) {
+    q.heads += k.heads;
+    k.heads = 0;
+  }
 
   // Interleaved 32- and 64-bit elements want every column twice (Form::doubled in rope_isa.cpp).
   const bool doubled = p.in_order == PairOrder::interleaved && p.out_order == PairOrder::interleaved;
@@ -75,7 +92,6 @@ Plan make_plan(const brim_rope_args& a, const RopeProblem& p) {
   call.pitch = std::max<int64_t>(ceil_div(call.columns, kCacheLine / 4), 1) * (kCacheLine / 4);
 
   // As many tokens as the tables hold, fewer when that leaves threads without work; then fewer heads.
-  const int64_t width = core::parallel_width();
   const int64_t wanted = std::min(ceil_div(bytes, kBytesPerThread), width > 1 ? kUnitsPerThread * width : 1);
   call.tokens_per_unit = std::min(p.seq, kRopeTableBytes / (call.pitch * column_bytes));
   if (p.batch * ceil_div(p.seq, call.tokens_per_unit) < wanted)
@@ -91,14 +107,21 @@ Plan make_plan(const brim_rope_args& a, const RopeProblem& p) {
   return plan;
 }
 
+namespace {
+
+RopePlan plan_here(const brim_rope_args& a, const RopeProblem& p) {
+  return make_rope_plan(a, p, core::parallel_width(), last_level_cache_bytes());
+}
+
 Status run(const brim_rope_args& a) {
   Isa isa;
   BRIM_TRY(choose_isa("rope", a.run.path, &isa));
   const RopeProblem p = ops::make_rope_problem(a);
   BRIM_TRY(ops::check_rope_positions(a, p));
-  const Plan plan = make_plan(a, p);
-  const auto body = kBodies[static_cast<int>(isa)];
-  core::parallel_for(plan.units, plan.grain, [&](int64_t begin, int64_t end) { body(plan.call, begin, end); });
+  const RopePlan plan = plan_here(a, p);
+  const RopeBody body = rope_body(isa);
+  core::parallel_for(plan.units, plan.grain,
+                     [&](int64_t begin, int64_t end) { body(plan.call, begin, end); });
   return core::success();
 }
 
@@ -107,7 +130,7 @@ Status run_transposed(const brim_rope_args& a) { return run(ops::transposed(a));
 Status describe(const brim_rope_args& a, const core::DeviceProps*, char* text, size_t size) {
   Isa isa;
   BRIM_TRY(choose_isa("rope", a.run.path, &isa));
-  const Plan plan = make_plan(a, ops::make_rope_problem(a));
+  const RopePlan plan = plan_here(a, ops::make_rope_problem(a));
   const RopeCall& call = plan.call;
   std::snprintf(text, size, "%s threads=%lld units=%lld tokens=%lld heads=%lld stores=%s", isa_name(isa),
                 static_cast<long long>(plan.threads), static_cast<long long>(plan.units),

@@ -1,11 +1,13 @@
 // What the CPU's RoPE bodies are told: the call cut into units that threads share out among themselves.
 #pragma once
 
+#include "cpu/isa.h"
 #include "ops/rope.h"
 
 namespace brim::cpu {
 
-// Bytes of each of the two tables of angles that a body keeps, widened, for a block of tokens: both stay in the L1 cache.
+// Bytes of each of the two tables of angles that a body keeps, widened, for a block of tokens: both stay in
+// the L1 cache.
 inline constexpr int64_t kRopeTableBytes = 32768;
 
 struct RopePart {  // q or k
@@ -15,24 +17,42 @@ struct RopePart {  // q or k
   ops::RopeStrides from, to;
   int64_t heads;
   bool in_place;
-  bool stream;      // write past the caches: large, out of place, and every run of a head starts and ends on a cache line
+  bool stream;  // write past the caches: large, out of place, and every run of a head starts and ends on a
+                // cache line
   bool head_major;  // one head's tokens lie closer together than one token's heads
 };
 
 struct RopeCall {
   ops::RopeProblem problem;
   const void *cos, *sin, *positions;
-  RopePart parts[2];  // q, k; heads = 0 without k
+  RopePart parts[2];  // q and k, or both as one; heads = 0 where there is none
 
-  // The tables of a unit: rows of `pitch` columns, of which a pass fills `columns` (all r/2, unless that is huge).
+  // The tables of a unit: rows of `pitch` columns, of which a pass fills `columns` (all r/2, unless that is
+  // huge).
   int64_t columns, pitch;
 
-  // A unit is one batch row's block of tokens with a block of the heads of q and k together, the heads' blocks fastest.
+  // A unit is one batch row's block of tokens with a block of the heads of q and k together, the heads'
+  // blocks fastest.
   int64_t tokens_per_unit, heads_per_unit;
   int64_t token_blocks, head_blocks;
 };
 
-#define BRIM_ISA(id, name)                                         \
+struct RopePlan {
+  RopeCall call;
+  int64_t units;    // 0: there is nothing to do
+  int64_t grain;    // units that are worth a thread
+  int64_t threads;  // that will run, `width` at most
+};
+
+// How a validated call is cut up for `width` threads on a machine whose last-level caches hold `cache_bytes`.
+RopePlan make_rope_plan(const brim_rope_args& args, const ops::RopeProblem& problem, int64_t width,
+                        int64_t cache_bytes);
+
+// Runs units begin .. end - 1.
+using RopeBody = void (*)(const RopeCall& call, int64_t begin, int64_t end);
+RopeBody rope_body(Isa isa);
+
+#define BRIM_ISA(id, name)                                           \
   namespace id {                                                     \
   void rope_units(const RopeCall& call, int64_t begin, int64_t end); \
   }

@@ -1,9 +1,10 @@
-// Words for SIMD bodies, for <op>_isa.cpp files only: Highway in static mode, and loads and stores that widen a storage
-// type to its arithmetic type and round back once, to nearest even.
+// Words for SIMD bodies, for <op>_isa.cpp files only: Highway in static mode, and loads and stores that widen
+// a storage type to its arithmetic type and round back once, to nearest even.
 //
-// Such a file is compiled once per instruction set with that set's flags, and everything in it but its entry has internal
-// linkage: an inline or std function emitted here could be the copy that the linker picks for the whole library, and then
-// runs AVX-512 on a machine without it. So: no std containers or algorithms, only always_inline from other headers.
+// Such a file is compiled once per instruction set with that set's flags, and everything in it but its entry
+// has internal linkage: an inline or std function emitted here could be the copy that the linker picks for
+// the whole library, and then runs AVX-512 on a machine without it. So: no std containers or algorithms, only
+// always_inline from other headers.
 #pragma once
 
 #define HWY_COMPILE_ONLY_STATIC
@@ -12,7 +13,12 @@
 
 #include "core/float16.h"
 
-static_assert(HWY_TARGET == BRIM_HWY_TARGET, "the flags of this file do not give the Highway target they are meant to");
+// After a lambda's parameters: inlined where it is called, so that its constants stay in registers over the
+// loops around it.
+#define BRIM_INLINE_LAMBDA __attribute__((always_inline))
+
+static_assert(HWY_TARGET == BRIM_HWY_TARGET,
+              "the flags of this file do not give the Highway target they are meant to");
 
 namespace brim::cpu {
 namespace {
@@ -32,7 +38,8 @@ struct ArithmeticOf<double> {
 template <class T>
 using Arithmetic = typename ArithmeticOf<T>::type;
 
-// Where a store goes: through the caches, or past them (aligned, whole vectors; the reader needs the body's fence).
+// Where a store goes: through the caches, or past them (aligned, whole vectors; the reader needs the body's
+// fence).
 enum class Store { plain, stream };
 
 template <Store S, class D>
@@ -64,7 +71,8 @@ HWY_INLINE hn::Vec<D> widen(D d, bfloat16, hn::Vec<Words<D>> w) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(DWords<D>(), w)));
 }
 
-// bfloat16 in the upper half of each lane, the lower half is rubbish. (Highway 1.0.3's own conversion truncates.)
+// bfloat16 in the upper half of each lane, the lower half is rubbish. (Highway 1.0.3's own conversion
+// truncates.)
 template <class D>
 HWY_INLINE hn::Vec<DWords<D>> rounded_high(D, hn::Vec<D> v) {
   const DWords<D> du;
@@ -99,12 +107,15 @@ HWY_INLINE hn::Vec<D> widen(D d, float16, hn::Vec<Words<D>> w) {
   const auto magnitude = hn::And(h, hn::Set(du, 0x7fffu));
   const auto shifted = hn::ShiftLeft<13>(magnitude);
   const auto normal = hn::Add(shifted, hn::Set(du, 0x38000000u));
-  // Subnormal: the fraction below a leading 2^-14, which is then taken away: exact, and no subnormal float32 on the way.
+  // Subnormal: the fraction below a leading 2^-14, which is then taken away: exact, and no subnormal float32
+  // on the way.
   const auto tiny = hn::BitCast(du, hn::Sub(hn::BitCast(d, hn::Add(shifted, hn::Set(du, 0x38800000u))),
                                             hn::BitCast(d, hn::Set(du, 0x38800000u))));
   const auto special = hn::Or(shifted, hn::Set(du, 0x7f800000u));
-  const auto is_tiny = hn::Lt(magnitude, hn::Set(du, 0x400u)), is_special = hn::Gt(magnitude, hn::Set(du, 0x7bffu));
-  return hn::BitCast(d, hn::Or(sign, hn::IfThenElse(is_special, special, hn::IfThenElse(is_tiny, tiny, normal))));
+  const auto is_tiny = hn::Lt(magnitude, hn::Set(du, 0x400u)),
+             is_special = hn::Gt(magnitude, hn::Set(du, 0x7bffu));
+  return hn::BitCast(
+      d, hn::Or(sign, hn::IfThenElse(is_special, special, hn::IfThenElse(is_tiny, tiny, normal))));
 }
 
 template <class D>
@@ -117,8 +128,8 @@ HWY_INLINE hn::Vec<Words<D>> narrow(D d, float16, hn::Vec<D> v) {
   const auto odd = hn::And(hn::ShiftRight<13>(rebias), hn::Set(du, 1u));
   const auto normal = hn::ShiftRight<13>(hn::Add(rebias, hn::Add(odd, hn::Set(du, 0xfffu))));
   // Subnormal: adding 0.5 rounds to a multiple of 2^-24 and leaves it in the fraction.
-  const auto tiny =
-      hn::Sub(hn::BitCast(du, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f))), hn::Set(du, 0x3f000000u));
+  const auto tiny = hn::Sub(hn::BitCast(du, hn::Add(hn::BitCast(d, magnitude), hn::Set(d, 0.5f))),
+                            hn::Set(du, 0x3f000000u));
   const auto nan = hn::Or(hn::Set(du, 0x7e00u), hn::And(hn::ShiftRight<13>(magnitude), hn::Set(du, 0x1ffu)));
   auto h = hn::IfThenElse(hn::Lt(magnitude, hn::Set(du, 0x38800000u)), tiny, normal);
   h = hn::IfThenElse(hn::Gt(magnitude, hn::Set(du, 0x477fefffu)), hn::Set(du, 0x7c00u), h);  // 65520 and up
@@ -161,7 +172,8 @@ HWY_INLINE void store(D d, hn::Vec<D> v, T* p) {
 template <Store S, class D>
 HWY_INLINE void store2(D d, hn::Vec<D> lower, hn::Vec<D> upper, bfloat16* p) {
   const hn::Repartition<uint16_t, D> dw;
-  put<S>(dw, hn::ConcatOdd(dw, hn::BitCast(dw, rounded_high(d, upper)), hn::BitCast(dw, rounded_high(d, lower))),
+  put<S>(dw,
+         hn::ConcatOdd(dw, hn::BitCast(dw, rounded_high(d, upper)), hn::BitCast(dw, rounded_high(d, lower))),
          bits_of(p));
 }
 template <Store S, class D>
@@ -199,13 +211,13 @@ template <Store S, class D>
 HWY_INLINE void store_pairs(D, hn::Vec<D> first, hn::Vec<D> second, bfloat16* p) {
   const DWords<D> du;
   const hn::Repartition<uint16_t, DWords<D>> dw;
-  const auto one = hn::Set(dw, 1), high = hn::BitCast(dw, hn::Set(du, 0xffff0000u));
   const auto a = hn::BitCast(du, first), b = hn::BitCast(du, second);
-  // Both elements' upper halves side by side, and their lower halves, which say whether to round up: more than a half,
-  // or a half with an odd upper half.
-  const auto upper = hn::IfVecThenElse(high, hn::BitCast(dw, b), hn::BitCast(dw, hn::ShiftRight<16>(a)));
-  const auto lower = hn::IfVecThenElse(high, hn::BitCast(dw, hn::ShiftLeft<16>(b)), hn::BitCast(dw, a));
-  const auto up = hn::Gt(hn::Or(lower, hn::And(upper, one)), hn::Set(dw, 0x8000));
+  // Both elements' upper halves side by side, and their lower halves, which say whether to round up: more
+  // than a half, or a half with an odd upper half.
+  const auto upper = hn::OddEven(hn::BitCast(dw, b), hn::BitCast(dw, hn::ShiftRight<16>(a)));
+  const auto lower = hn::OddEven(hn::BitCast(dw, hn::ShiftLeft<16>(b)), hn::BitCast(dw, a));
+  const auto one = hn::Set(dw, uint16_t{1});
+  const auto up = hn::Gt(hn::Or(lower, hn::And(upper, one)), hn::Set(dw, uint16_t{0x8000}));
   put<S>(du, hn::BitCast(du, hn::IfThenElse(up, hn::Add(upper, one), upper)), reinterpret_cast<uint32_t*>(p));
 }
 template <Store S, class D>

@@ -29,8 +29,9 @@ size_t available_bytes() {
   return 0;
 }
 
-// Read before every sample: twice what the last-level caches hold, each thread its share, so that the threads' own
-// caches are replaced too. Reading leaves no dirty lines whose writing back would fall into the sample.
+// Read before every sample: twice what the last-level caches hold, each thread its share, so that the
+// threads' own caches are replaced too. Reading leaves no dirty lines whose writing back would fall into the
+// sample.
 class CacheFlusher {
  public:
   CacheFlusher() : words_(2 * cpu::last_level_cache_bytes() / sizeof(uint64_t), 1) {}
@@ -93,7 +94,8 @@ class CpuDevice final : public Device {
   }
 
   std::vector<Copy> copies(void* to, const void* from, size_t bytes) override {
-    return {{"memcpy", [=] { cpu::copy(to, from, bytes); }}, {"stream", [=] { cpu::stream_copy(to, from, bytes); }}};
+    return {{"memcpy", [=] { cpu::copy(to, from, bytes); }},
+            {"stream", [=] { cpu::stream_copy(to, from, bytes); }}};
   }
   std::vector<Copy> copies_in_place(void* data, size_t bytes) override {
     return {{"load-store", [=] { cpu::rewrite(data, bytes); }},
