@@ -85,8 +85,8 @@ void ShapeChoice::add_to(CLI::App& command) {
                                  fmt::join(harness::model_names(), ", ")));
   command.add_option("--tokens", tokens_, "tokens, one or more numbers")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
-  command.add_option("--layout", layout_,
-                     "how the tensors lie in memory; an unknown name lists those of the op");
+  command.add_option("--layout", layouts_,
+                     "how the tensors lie in memory, one or more; an unknown name lists those of the op");
 }
 
 std::vector<std::pair<brim_op, ops::Case>> ShapeChoice::cases(const std::vector<brim_op>& ops,
@@ -99,7 +99,7 @@ std::vector<std::pair<brim_op, ops::Case>> ShapeChoice::cases(const std::vector<
     request.model = &model;
   }
   request.tokens = tokens_;
-  request.layout = layout_;
+  request.layouts = layouts_;
   request.large = large;
   std::vector<std::pair<brim_op, ops::Case>> cases;
   for (brim_op op : ops)

@@ -37,7 +37,8 @@ class ShapeChoice {
                                                    const std::vector<brim_dtype>& dtypes, bool large) const;
 
  private:
-  std::string model_name_, layout_;
+  std::string model_name_;
+  std::vector<std::string> layouts_;
   std::vector<int64_t> tokens_;
 };
 

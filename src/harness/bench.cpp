@@ -95,6 +95,7 @@ std::vector<BenchRow> bench_case(const ops::Case& c, brim_op op, const Devices& 
     return spread(a.times).median < spread(b.times).median;
   });
   BenchRow row{.op = op, .case_name = c.name, .device = device->name(), .dtype = c.dtype, .shape = c.shape};
+  row.layout = c.layout;
   row.in_place = in_place;
   row.clock = device->type() == BRIM_CUDA ? "graph" : "host";
   row.samples = static_cast<size_t>(options.rounds);

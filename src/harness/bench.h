@@ -20,6 +20,7 @@ struct BenchRow {
   std::string device;
   brim_dtype dtype;
   ops::Fields shape;
+  std::string layout = {};
   bool in_place = false;
   const char* clock = "host";
   Spread time{};

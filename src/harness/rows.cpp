@@ -43,6 +43,7 @@ ordered_json row_json(const BenchRow& row) {
       {"device", row.device},
       {"dtype", core::dtype_name(row.dtype)},
       {"shape", shape_json(row.shape)},
+      {"layout", row.layout},
       {"in_place", row.in_place},
       {"clock", row.clock},
       {"p20", row.time.p20},
@@ -144,21 +145,22 @@ std::string bench_json(const Context& context, const std::vector<BenchRow>& rows
 
 std::string bench_csv(const std::vector<BenchRow>& rows) {
   std::string text =
-      csv_line({"op", "mode", "provider", "path", "device", "dtype", "shape", "in_place", "clock",
+      csv_line({"op", "mode", "provider", "path", "device", "dtype", "shape", "layout", "in_place", "clock",
                 "median_us", "p20_us", "p80_us", "bytes", "gbps", "wall_us", "wall_fraction", "peak_bytes"});
   for (const BenchRow& r : rows)
     text += csv_line({entry::op_family(r.op), entry::op_mode(r.op), r.provider, r.path, r.device,
-                      core::dtype_name(r.dtype), shape_text(r.shape, " "), r.in_place ? "true" : "false",
-                      r.clock, fmt::format("{:.3f}", r.time.median), fmt::format("{:.3f}", r.time.p20),
-                      fmt::format("{:.3f}", r.time.p80), std::to_string(r.bytes),
-                      fmt::format("{:.1f}", r.gigabytes_per_second()), fmt::format("{:.3f}", r.wall_time),
-                      fmt::format("{:.4f}", r.wall_fraction()), std::to_string(r.peak_bytes)});
+                      core::dtype_name(r.dtype), shape_text(r.shape, " "), r.layout,
+                      r.in_place ? "true" : "false", r.clock, fmt::format("{:.3f}", r.time.median),
+                      fmt::format("{:.3f}", r.time.p20), fmt::format("{:.3f}", r.time.p80),
+                      std::to_string(r.bytes), fmt::format("{:.1f}", r.gigabytes_per_second()),
+                      fmt::format("{:.3f}", r.wall_time), fmt::format("{:.4f}", r.wall_fraction()),
+                      std::to_string(r.peak_bytes)});
   return text;
 }
 
 std::string row_name(const BenchRow& row) {
-  return fmt::format("{}/{}/{}/{}/{}/{}{}", entry::op_family(row.op), entry::op_mode(row.op), row.provider,
-                     row.path, core::dtype_name(row.dtype), shape_text(row.shape, "/"),
+  return fmt::format("{}/{}/{}/{}/{}/{}/{}{}", entry::op_family(row.op), entry::op_mode(row.op), row.provider,
+                     row.path, core::dtype_name(row.dtype), shape_text(row.shape, "/"), row.layout,
                      row.in_place ? "/in_place" : "");
 }
 

@@ -67,9 +67,10 @@ using Sample = std::vector<Slice>;  // one a tensor
 using Fields = std::vector<std::pair<std::string, int64_t>>;
 
 struct Case {
-  std::string name;  // letters, digits and underscores; unique among the cases of its op
-  brim_dtype dtype;  // the one to show
-  Fields shape;      // the fields of SPEC's `shape` object
+  std::string name;         // letters, digits and underscores; unique among the cases of its op
+  brim_dtype dtype;         // the one to show
+  Fields shape;             // the fields of SPEC's `shape` object
+  std::string layout = {};  // how the tensors of a bench case lie in memory, in the op's words
   std::vector<CaseTensor> tensors;
 
   // The op's args struct on `views` (one a tensor, in order). Must work for any element types and sizes.
@@ -91,8 +92,8 @@ struct BenchRequest {
   const ModelShape* model = nullptr;  // null: the op's own list of shapes
   std::vector<int64_t> tokens;        // empty: the op's own choice
   brim_dtype dtype = BRIM_BFLOAT16;
-  std::string layout;  // empty: the op's usual one
-  bool large = false;  // sizes for a GPU; else for a CPU
+  std::vector<std::string> layouts;  // empty: the op's usual one
+  bool large = false;                // sizes for a GPU; else for a CPU
 };
 
 // The cases of one op entry. `large` are those beyond 2^31 elements: never shrunk, skipped where memory is

@@ -12,15 +12,8 @@ namespace {
 constexpr std::array<int64_t, 3> kBenchShapes[] = {{32, 8, 128}, {32, 8, 64},  {128, 128, 56}, {32, 32, 80},
                                                    {32, 32, 96}, {32, 8, 192}, {16, 8, 256},   {73, 213, 92}};
 
-}  // namespace
-
-// Each shape at each number of tokens, out of place and in place.
-std::vector<Case> rope_bench_cases(const BenchRequest& request) {
-  RopeSpec x;
-  x.q = x.k = request.dtype;
-  x.table = request.dtype == BRIM_FLOAT64 ? BRIM_FLOAT64 : BRIM_FLOAT32;
-  x.b = 1;
-  const std::string layout = request.layout.empty() ? "bshd" : request.layout;
+void set_layout(RopeSpec& x, const std::string& layout) {
+  x.view = RopeView::contiguous;
   if (layout == "bshd")
     x.layout = BRIM_LAYOUT_BSHD;
   else if (layout == "bhsd")
@@ -34,6 +27,16 @@ std::vector<Case> rope_bench_cases(const BenchRequest& request) {
   else
     throw std::invalid_argument("unknown layout '" + layout +
                                 "'; known: bshd, bhsd, thd, packed, transposed");
+}
+
+}  // namespace
+
+// Each shape in each layout at each number of tokens, out of place and in place. Tables have the type of q,
+// as models make them.
+std::vector<Case> rope_bench_cases(const BenchRequest& request) {
+  RopeSpec x;
+  x.q = x.k = x.table = request.dtype;
+  x.b = 1;
 
   struct Shape {
     int64_t h, hk, d, r;
@@ -47,24 +50,29 @@ std::vector<Case> rope_bench_cases(const BenchRequest& request) {
 
   std::vector<int64_t> tokens = request.tokens;
   if (tokens.empty()) tokens = request.large ? std::vector<int64_t>{8192} : std::vector<int64_t>{2048};
+  const std::vector<std::string> layouts =
+      request.layouts.empty() ? std::vector<std::string>{"bshd"} : request.layouts;
   std::vector<Case> cases;
   for (const Shape& shape : shapes)
-    for (int64_t count : tokens)
-      for (bool in_place : {false, true}) {
-        if (in_place && shape.pairing == BRIM_PAIRING_TO_HALF) continue;
-        x.s = count;
-        x.h = shape.h;
-        x.hk = shape.hk;
-        x.d = shape.d;
-        x.r = shape.r;
-        x.pairing = shape.pairing;
-        x.full_width = x.pairing == BRIM_PAIRING_HALF;  // what rope_tables makes
-        x.in_place = in_place;
-        cases.push_back(make_rope_case(x));
-        const int64_t part = std::min<int64_t>(count, 4);
-        sample_tokens(cases.back(), x,
-                      {{0, part}, {count / 2, std::min(part, count - count / 2)}, {count - part, part}});
-      }
+    for (const std::string& layout : layouts)
+      for (int64_t count : tokens)
+        for (bool in_place : {false, true}) {
+          if (in_place && shape.pairing == BRIM_PAIRING_TO_HALF) continue;
+          set_layout(x, layout);
+          x.s = count;
+          x.h = shape.h;
+          x.hk = shape.hk;
+          x.d = shape.d;
+          x.r = shape.r;
+          x.pairing = shape.pairing;
+          x.full_width = x.pairing == BRIM_PAIRING_HALF;  // what rope_tables makes
+          x.in_place = in_place;
+          cases.push_back(make_rope_case(x));
+          cases.back().layout = layout;
+          const int64_t part = std::min<int64_t>(count, 4);
+          sample_tokens(cases.back(), x,
+                        {{0, part}, {count / 2, std::min(part, count - count / 2)}, {count - part, part}});
+        }
   return cases;
 }
 
