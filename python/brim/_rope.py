@@ -57,7 +57,7 @@ def rope(
         types = (q.dtype, None if k is None else k.dtype, cos.dtype, sin.dtype)
     except AttributeError:
         types = None
-    if types not in _TYPES or (q.dtype is torch.float64 and q.is_cuda):
+    if types not in _TYPES and (types not in _CPU_TYPES or q.is_cuda):
         raise _type_error(q, k, cos, sin)
     if cos.requires_grad or sin.requires_grad:
         raise ValueError(
@@ -202,7 +202,8 @@ _TYPES = frozenset(
     (q, k, table, table)
     for q, k, table in itertools.product(_NARROW, (None, *_NARROW), _NARROW)
     if not {torch.bfloat16, torch.float16} <= {q, k, table}
-) | {(torch.float64, k, torch.float64, torch.float64) for k in (None, torch.float64)}
+)
+_CPU_TYPES = frozenset((torch.float64, k, torch.float64, torch.float64) for k in (None, torch.float64))
 
 
 def _type_error(q, k, cos, sin):
