@@ -46,7 +46,7 @@ std::vector<Case> rope_bench_cases(const BenchRequest& request) {
     for (const auto& [h, hk, d] : kBenchShapes) shapes.push_back({h, hk, d, d, BRIM_PAIRING_HALF});
 
   std::vector<int64_t> tokens = request.tokens;
-  if (tokens.empty()) tokens = request.large ? std::vector<int64_t>{8192} : std::vector<int64_t>{2048};
+  if (tokens.empty()) tokens = request.large ? std::vector<int64_t>{8192} : std::vector<int64_t>{4096};
   std::vector<Case> cases;
   for (const Shape& shape : shapes)
     for (int64_t count : tokens)
