@@ -26,7 +26,7 @@ struct Options {
 // How the op looks beside its wall, as a table of one line a case.
 void print_rows(const std::vector<BenchRow>& rows) {
   Table table({"op", "shape", "dtype", "layout", "form", "path", "median us", "p20-p80", "GB/s", "of a copy",
-               "copy"});
+               "copy", "max ulp"});
   for (size_t i = 0; i + 1 < rows.size(); i += 2) {
     const BenchRow &row = rows[i], &copy = rows[i + 1];
     const double fraction = row.wall_fraction();
@@ -34,7 +34,8 @@ void print_rows(const std::vector<BenchRow>& rows) {
                row.in_place ? "in place" : "out of place", row.path, fmt::format("{:.1f}", row.time.median),
                fmt::format("{:.1f}-{:.1f}", row.time.p20, row.time.p80),
                fmt::format("{:.1f}", row.gigabytes_per_second()), fmt::format("{:.2f}", fraction),
-               fmt::format("{}, {:.1f} GB/s", copy.path, copy.gigabytes_per_second())});
+               fmt::format("{}, {:.1f} GB/s", copy.path, copy.gigabytes_per_second()),
+               fmt::format("{:.2f} of {:.2f}", row.max_ulp, row.limit_ulp)});
   }
   table.print();
 }

@@ -38,12 +38,12 @@ std::string path_of(brim_op op, const void* args) {
   return plan.substr(0, plan.find(' '));
 }
 
-void check_first(Checker& checker, const Devices& devices, const BenchOptions& options,
-                 const std::string& path) {
+CheckResult check_first(Checker& checker, const Devices& devices, const BenchOptions& options,
+                        const std::string& path) {
   for (const entry::Path& known : entry::paths(options.backend)) {
     if (path != known.name) continue;
     const CheckResult result = checker.run(devices, options.backend, known);
-    if (result.outcome == Outcome::ok) return;
+    if (result.outcome == Outcome::ok) return result;
     throw std::runtime_error((result.outcome == Outcome::failed ? "wrong: " : "not run: ") + result.message);
   }
   throw std::runtime_error("path '" + path + "' is not among those of the backend");
@@ -62,7 +62,7 @@ std::vector<BenchRow> bench_case(const ops::Case& c, brim_op op, const Devices& 
   const auto args = c.bind(memory.views(storages.pointers(), device->type(), device->index()), run);
   const std::string path = path_of(op, args.get());
   Checker checker(c, op, options.seed);
-  check_first(checker, devices, options, path);
+  const CheckResult checked = check_first(checker, devices, options, path);
   storages.upload(checker.image());
 
   const bool in_place = c.in_place();
@@ -105,6 +105,8 @@ std::vector<BenchRow> bench_case(const ops::Case& c, brim_op op, const Devices& 
   brim.provider = "brim";
   brim.path = path;
   brim.time = spread(lanes[0].times);
+  brim.max_ulp = checked.max_ulp;
+  brim.limit_ulp = checked.limit_ulp;
   brim.peak_bytes = peak_bytes(c, op, args.get());
   wall.provider = "copy";
   wall.path = best->name;

@@ -29,6 +29,8 @@ struct BenchRow {
   double wall_time = 0;    // median of the best copy
   int64_t peak_bytes = 0;  // beyond the inputs
 
+  double max_ulp = 0, limit_ulp = 0;  // of the check before
+
   double gigabytes_per_second() const { return static_cast<double>(bytes) / time.median / 1e3; }
   double wall_fraction() const { return wall_time / time.median; }
 };

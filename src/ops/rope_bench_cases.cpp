@@ -49,7 +49,7 @@ std::vector<Case> rope_bench_cases(const BenchRequest& request) {
     for (const auto& [h, hk, d] : kBenchShapes) shapes.push_back({h, hk, d, d, BRIM_PAIRING_HALF});
 
   std::vector<int64_t> tokens = request.tokens;
-  if (tokens.empty()) tokens = request.large ? std::vector<int64_t>{8192} : std::vector<int64_t>{2048};
+  if (tokens.empty()) tokens = request.large ? std::vector<int64_t>{8192} : std::vector<int64_t>{4096};
   const std::vector<std::string> layouts =
       request.layouts.empty() ? std::vector<std::string>{"bshd"} : request.layouts;
   std::vector<Case> cases;
