@@ -1,269 +1,12 @@
-// RoPE's body, compiled once per instruction set. simd.h says what this file must not use.
-#include "cpu/rope.h"
-#include "cpu/simd.h"
+// RoPE's body, compiled once per instruction set: units, and the blocks of tokens and heads in them. simd.h
+// says what such a file must not use.
+#include "cpu/rope_angles.h"
+#include "cpu/rope_pairs.h"
 
 namespace brim::cpu {
 namespace {
 
-using ops::PairOrder;
-
-// Whether vectors hold several elements: two of angles then make one of 16-bit elements.
-constexpr bool kWide = HWY_TARGET != HWY_SCALAR;
-
-// How a row of the tables stands in memory.
-enum class Form {
-  plain,
-  doubled,  // each column twice, beside its pair's two elements, the sine with the sign of either place
-  split     // in every two vectors of columns the even ones first, then the odd ones
-};
-
-template <class T>
-constexpr Form form_of(PairOrder in, PairOrder out) {
-  if (in == PairOrder::interleaved && out == PairOrder::interleaved && sizeof(T) > 2) return Form::doubled;
-  const bool half = in == PairOrder::half && out == PairOrder::half;
-  return kWide && half && hwy::IsSame<T, bfloat16>() ? Form::split : Form::plain;
-}
-
-// ---- the pairs of one head ----
-
-// A run of pairs of one head; `half` lies between a pair's first element and its second, in half order.
-template <class T>
-struct Run {
-  const T* in;
-  T* out;
-  int64_t half;
-  const Arithmetic<T>*cos, *sin;
-  int64_t ahead;  // from `in` to what is to be fetched meanwhile
-};
-
-// Into L2, not L1: a line for L1 occupies one of its few miss slots all the way from memory.
-template <class T>
-HWY_INLINE void fetch(const T* p) {
-  __builtin_prefetch(p, 0, 2);
-}
-
-// As many pairs as D has lanes, from pair j on: loaded, widened, rotated.
-template <PairOrder In, class D, class T>
-HWY_INLINE void load_rotated(D d, const Run<T>& run, int64_t j, hn::Vec<D>& y1, hn::Vec<D>& y2) {
-  hn::Vec<D> x1, x2;
-  const T* next = run.in + run.ahead;
-  if constexpr (In == PairOrder::half) {
-    fetch(next + j);
-    fetch(next + run.half + j);
-    x1 = load(d, run.in + j);
-    x2 = load(d, run.in + run.half + j);
-  } else {
-    fetch(next + 2 * j);
-    load_pairs(d, run.in + 2 * j, x1, x2);
-  }
-  const auto c = hn::LoadU(d, run.cos + j), s = hn::LoadU(d, run.sin + j);
-  y1 = hn::NegMulAdd(x2, s, hn::Mul(x1, c));
-  y2 = hn::MulAdd(x1, s, hn::Mul(x2, c));
-}
-
-template <PairOrder In, PairOrder Out, Store S, class D, class T>
-HWY_INLINE void rotate_one(D d, const Run<T>& run, int64_t j) {
-  hn::Vec<D> y1, y2;
-  load_rotated<In>(d, run, j, y1, y2);
-  if constexpr (Out == PairOrder::half) {
-    store<S>(d, y1, run.out + j);
-    store<S>(d, y2, run.out + run.half + j);
-  } else {
-    store_pairs<S>(d, y1, y2, run.out + 2 * j);
-  }
-}
-
-// Two vectors of pairs, whose halves make one whole vector each of 16-bit elements.
-template <PairOrder In, Store S, class D, class T>
-HWY_INLINE void rotate_two(D d, const Run<T>& run, int64_t j) {
-  hn::Vec<D> y1, y2, z1, z2;
-  load_rotated<In>(d, run, j, y1, y2);
-  load_rotated<In>(d, run, j + static_cast<int64_t>(hn::Lanes(d)), z1, z2);
-  store2<S>(d, y1, z1, run.out + j);
-  store2<S>(d, y2, z2, run.out + run.half + j);
-}
-
-// bfloat16 in half order, from split tables: the even elements and the odd ones of a vector are two vectors
-// of floats without being moved.
-template <Store S, class D, class T>
-HWY_INLINE void rotate_split(D d, const Run<T>& run, int64_t j) {
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  hn::Vec<D> a1, b1, a2, b2;
-  fetch(run.in + run.ahead + j);
-  fetch(run.in + run.ahead + run.half + j);
-  load_pairs(d, run.in + j, a1, b1);
-  load_pairs(d, run.in + run.half + j, a2, b2);
-  const auto ac = hn::LoadU(d, run.cos + j), bc = hn::LoadU(d, run.cos + j + lanes);
-  const auto as = hn::LoadU(d, run.sin + j), bs = hn::LoadU(d, run.sin + j + lanes);
-  store_pairs<S>(d, hn::NegMulAdd(a2, as, hn::Mul(a1, ac)), hn::NegMulAdd(b2, bs, hn::Mul(b1, bc)),
-                 run.out + j);
-  store_pairs<S>(d, hn::MulAdd(a1, as, hn::Mul(a2, ac)), hn::MulAdd(b1, bs, hn::Mul(b2, bc)),
-                 run.out + run.half + j);
-}
-
-// Pairs j .. n-1 in ever narrower vectors, so that every pair goes through the same instructions. Out of line: most heads
-// are made of whole vectors.
-template <size_t kLanes, PairOrder In, PairOrder Out, class T>
-HWY_INLINE int64_t rotate_narrow(const Run<T>& run, int64_t j, int64_t n) {
-  using C = Arithmetic<T>;
-  if constexpr (hn::MaxLanes(hn::ScalableTag<C>()) > kLanes || kLanes == 1) {
-    const hn::CappedTag<C, kLanes> d;
-    for (; j + static_cast<int64_t>(kLanes) <= n; j += kLanes) rotate_one<In, Out, Store::plain>(d, run, j);
-  }
-  return j;
-}
-template <PairOrder In, PairOrder Out, class T>
-HWY_NOINLINE void rotate_rest(Run<T> run, int64_t j, int64_t n) {
-  j = rotate_narrow<8, In, Out>(run, j, n);
-  j = rotate_narrow<4, In, Out>(run, j, n);
-  rotate_narrow<1, In, Out>(run, j, n);
-}
-
-// Streams only whole vectors: with Store::stream the caller has made sure that n is made of them.
-template <PairOrder In, PairOrder Out, Store S, class T>
-HWY_INLINE void rotate_run(const Run<T>& run, int64_t n) {
-  const hn::ScalableTag<Arithmetic<T>> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  constexpr bool kTwo = kWide && sizeof(T) == 2 && Out == PairOrder::half;
-  int64_t j = 0;
-  if constexpr (kTwo && form_of<T>(In, Out) == Form::split)
-    for (; j + 2 * lanes <= n; j += 2 * lanes) rotate_split<S>(d, run, j);
-  else if constexpr (kTwo)
-    for (; j + 2 * lanes <= n; j += 2 * lanes) rotate_two<In, S>(d, run, j);
-  for (; j + lanes <= n; j += lanes) rotate_one<In, Out, kTwo ? Store::plain : S>(d, run, j);
-  if (HWY_UNLIKELY(j < n)) rotate_rest<In, Out>(run, j, n);
-}
-
-// Interleaved 32- and 64-bit elements stay where they are: each is multiplied by its column's cosine, its
-// neighbour by the sine with the sign of its place, from doubled tables. fma(x2, -s, x1*c) is fma(-x2, s,
-// x1*c).
-template <Store S, class T>
-HWY_INLINE void rotate_doubled(const Run<T>& run, int64_t n) {
-  int64_t i = 0;
-  if constexpr (kWide) {
-    const hn::ScalableTag<T> d;
-    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-    for (; i + lanes <= 2 * n; i += lanes) {
-      fetch(run.in + run.ahead + i);
-      const auto x = hn::LoadU(d, run.in + i);
-      const auto c = hn::LoadU(d, run.cos + i), s = hn::LoadU(d, run.sin + i);
-      put<S>(d, hn::MulAdd(hn::Reverse2(d, x), s, hn::Mul(x, c)), run.out + i);
-    }
-  }
-  const hn::CappedTag<T, 1> d;
-  for (; i < 2 * n; i += 2) {
-    const auto x1 = hn::LoadU(d, run.in + i), x2 = hn::LoadU(d, run.in + i + 1);
-    const auto c = hn::LoadU(d, run.cos + i), s = hn::LoadU(d, run.sin + i + 1);
-    hn::StoreU(hn::NegMulAdd(x2, s, hn::Mul(x1, c)), d, run.out + i);
-    hn::StoreU(hn::MulAdd(x1, s, hn::Mul(x2, c)), d, run.out + i + 1);
-  }
-}
-
-// ---- the tables of a unit ----
-
-template <class C>
-struct Tables {
-  alignas(64) C cos[kRopeTableBytes / sizeof(C)];
-  alignas(64) C sin[kRopeTableBytes / sizeof(C)];
-};
-
-// Widens n columns; `even` and `odd` flip the sign of the value, or of the two that each column becomes when
-// doubled.
-template <class C, class T>
-HWY_INLINE void load_columns(const T* p, int64_t stride, int64_t n, C* out, bool doubled, C even, C odd) {
-  const auto columns = [=](auto d, int64_t j) BRIM_INLINE_LAMBDA {
-    const auto v = with_short_nans(d, load(d, p + j * stride));
-    const auto first = hn::Xor(v, hn::Set(d, even));
-    if (doubled)
-      hn::StoreInterleaved2(first, hn::Xor(v, hn::Set(d, odd)), d, out + 2 * j);
-    else
-      hn::StoreU(first, d, out + j);
-  };
-  const hn::ScalableTag<C> d;
-  const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-  int64_t j = 0;
-  if (stride == 1)
-    for (; j + lanes <= n; j += lanes) columns(d, j);
-  for (; j < n; ++j) columns(hn::CappedTag<C, 1>(), j);
-}
-
-template <class C>
-HWY_INLINE void split_columns(C* row, int64_t n) {
-  if constexpr (kWide) {
-    const hn::ScalableTag<C> d;
-    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-    for (int64_t j = 0; j + 2 * lanes <= n; j += 2 * lanes) {
-      const auto lower = hn::LoadU(d, row + j), upper = hn::LoadU(d, row + j + lanes);
-      hn::StoreU(hn::ConcatEven(d, upper, lower), d, row + j);
-      hn::StoreU(hn::ConcatOdd(d, upper, lower), d, row + j + lanes);
-    }
-  }
-}
-
-struct TokenBlock {
-  int64_t batch, first, count;
-};
-struct ColumnBlock {
-  int64_t first, count;
-};
-
-template <class C, class T>
-void load_table(const RopeCall& call, const T* table, const ops::RopeTableStrides& stride,
-                const TokenBlock& tokens, const ColumnBlock& columns, Form form, C even, C odd, C* out) {
-  const ops::RopeProblem& p = call.problem;
-  const bool doubled = form == Form::doubled;
-  for (int64_t i = 0; i < tokens.count; ++i, out += call.pitch * (doubled ? 2 : 1)) {
-    const int64_t token = tokens.first + i;
-    const int64_t row =
-        p.position_dtype == BRIM_DTYPE_NONE
-            ? token
-            : ops::rope_position(call.positions, p.position_dtype,
-                                 tokens.batch * p.position_batch_stride + token * p.position_seq_stride);
-    const T* at = table + tokens.batch * stride.batch + row * stride.row + columns.first * stride.column;
-    for (int64_t j = 0, n; j < columns.count; j += n) {  // runs of columns that read the same axis
-      int axis = 0;
-      n = columns.count;
-      if (p.has_sections) {
-        const auto axis_of = [&](int64_t column) BRIM_INLINE_LAMBDA {
-          return ops::rope_section_axis(p.sections, p.sections_interleaved, columns.first + column);
-        };
-        axis = axis_of(j);
-        for (n = 1; j + n < columns.count && axis_of(j + n) == axis;) ++n;
-      }
-      load_columns(at + axis * stride.axis + j * stride.column, stride.column, n, out + j * (doubled ? 2 : 1),
-                   doubled, even, odd);
-    }
-    if (form == Form::split) split_columns(out, columns.count);
-  }
-}
-
-template <class T, class C>
-void load_tables_as(const RopeCall& call, const TokenBlock& tokens, const ColumnBlock& columns, Form form,
-                    Tables<C>& tables) {
-  const ops::RopeProblem& p = call.problem;
-  const C minus = static_cast<C>(-0.0), plus = 0;
-  load_table<C>(call, static_cast<const T*>(call.cos), p.cos, tokens, columns, form, plus, plus, tables.cos);
-  // Doubled: -s at the pair's first element, s at its second; the transposed rotation has both the other way.
-  const bool flip = p.negate_sin != (form == Form::doubled);
-  load_table<C>(call, static_cast<const T*>(call.sin), p.sin, tokens, columns, form, flip ? minus : plus,
-                flip ? plus : minus, tables.sin);
-}
-
-void load_tables(const RopeCall& call, const TokenBlock& tokens, const ColumnBlock& columns, Form form,
-                 Tables<float>& tables) {
-  switch (call.problem.table_dtype) {
-    case BRIM_BFLOAT16: return load_tables_as<bfloat16>(call, tokens, columns, form, tables);
-    case BRIM_FLOAT16: return load_tables_as<float16>(call, tokens, columns, form, tables);
-    default: return load_tables_as<float>(call, tokens, columns, form, tables);
-  }
-}
-void load_tables(const RopeCall& call, const TokenBlock& tokens, const ColumnBlock& columns, Form form,
-                 Tables<double>& tables) {
-  load_tables_as<double>(call, tokens, columns, form, tables);
-}
-
-// ---- a block of tokens and heads of q or k ----
-
+// Some tokens and heads of q or k.
 template <class T>
 struct Block {
   const RopeCall& call;
@@ -283,7 +26,7 @@ struct Axis {
 // that memory likes. The CPU's prefetcher finds its stride again only some lines after a jump, and jumps are
 // many: at the end of a head's tokens, over the rest of a packed row. So kStreams far neighbours go side by
 // side, a head of each in turn: they jump at the same time. And each is fetched ahead, over the jump: a
-// widened head is so much work that the CPU does not look far enough by itself. Without the two strided
+// widened head is so much work that the CPU does not look far enough by itself. Without the two, strided
 // layouts ran at half the speed of contiguous ones (Zen 4).
 template <class T, class Head>
 HWY_INLINE void for_each_head(const Block<T>& b, int64_t row_pitch, Head&& head) {
@@ -299,7 +42,8 @@ HWY_INLINE void for_each_head(const Block<T>& b, int64_t row_pitch, Head&& head)
       const T* in = b.in + first * far.in + n * near.in;
       T* out = b.out + first * far.out + n * near.out;
       int64_t table = first * far.table + n * near.table, ahead = heads_ahead * near.in;
-      if (n + heads_ahead >= near.count) ahead += group * far.in - near.count * near.in;  // in the next group
+      if (n + heads_ahead >= near.count)  // in the next group, if there is one
+        ahead = first + group < far.count ? ahead + group * far.in - near.count * near.in : 0;
       for (int64_t f = 0; f < group; ++f, in += far.in, out += far.out, table += far.table)
         head(in, out, table, ahead);
     }
@@ -387,8 +131,8 @@ void dispatch_orders(const Block<T>& b) {
   const ops::RopeProblem& p = b.call.problem;
   if (p.in_order == H) {
     if (p.out_order == H) return dispatch_half<T, H, H, S>(b);
-    // 32- and 64-bit elements cannot be interleaved in a streaming store.
-    return rotate_block < T, H, I, sizeof(T) == 2 ? S : Store::plain, 0 > (b);
+    constexpr Store kStore = sizeof(T) == 2 ? S : Store::plain;  // Highway has no streaming StoreInterleaved2
+    return rotate_block<T, H, I, kStore, 0>(b);
   }
   p.out_order == H ? rotate_block<T, I, H, S, 0>(b) : dispatch_half<T, I, I, S>(b);
 }

@@ -71,6 +71,20 @@ HWY_INLINE hn::Vec<D> widen(D d, bfloat16, hn::Vec<Words<D>> w) {
   return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(DWords<D>(), w)));
 }
 
+// Rounding to bfloat16 asks nothing of NaNs, so their lower halves must be clear, or the carry could make
+// numbers of them. Those widened from 16 bits are; others go through this first; arithmetic passes a NaN's
+// bits on.
+template <class D>
+HWY_INLINE hn::Vec<D> short_nans(D d, hn::Vec<D> v) {
+  if constexpr (sizeof(hn::TFromD<D>) == 4) {
+    const DWords<D> du;
+    const auto quiet = hn::Or(hn::And(hn::BitCast(du, v), hn::Set(du, 0xffff0000u)), hn::Set(du, 0x400000u));
+    return hn::IfThenElse(hn::IsNaN(v), hn::BitCast(d, quiet), v);
+  } else {
+    return v;
+  }
+}
+
 // bfloat16 in the upper half of each lane, the lower half is rubbish. (Highway 1.0.3's own conversion
 // truncates.)
 template <class D>
@@ -79,16 +93,6 @@ HWY_INLINE hn::Vec<DWords<D>> rounded_high(D, hn::Vec<D> v) {
   const auto bits = hn::BitCast(du, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
   return hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu)));
-}
-template <class D>
-HWY_INLINE hn::Vec<D> with_short_nans(D d, hn::Vec<D> v) {
-  if constexpr (sizeof(hn::TFromD<D>) == 4) {
-    const DWords<D> du;
-    const auto quiet = hn::Or(hn::And(hn::BitCast(du, v), hn::Set(du, 0xffff0000u)), hn::Set(du, 0x400000u));
-    return hn::IfThenElse(hn::IsNaN(v), hn::BitCast(d, quiet), v);
-  } else {
-    return v;
-  }
 }
 
 template <class D>
@@ -204,7 +208,7 @@ HWY_INLINE void load_pairs(D d, const float16* p, hn::Vec<D>& first, hn::Vec<D>&
 
 template <Store S, class D>
 HWY_INLINE void store_pairs(D d, hn::Vec<D> first, hn::Vec<D> second, hn::TFromD<D>* p) {
-  static_assert(S == Store::plain, "Highway 1.0.3 has no streaming store of interleaved vectors");
+  static_assert(S == Store::plain, "Highway has no streaming StoreInterleaved2");
   hn::StoreInterleaved2(first, second, d, p);
 }
 template <Store S, class D>

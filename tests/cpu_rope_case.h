@@ -4,16 +4,12 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
-#include <random>
 #include <string>
-#include <vector>
 
 #include "brim/brim.hpp"
-#include "core/dispatch.h"
-#include "core/tensor.h"
 #include "cpu/isa.h"
-#include "ops/rope.h"
+#include "cpu/rope.h"
+#include "cpu_tensor.h"
 
 namespace brim::test {
 
@@ -23,98 +19,13 @@ inline std::vector<const char*> present_isas() {
     if (cpu::isa_present(static_cast<cpu::Isa>(i))) names.push_back(cpu::kIsaNames[i]);
   return names;
 }
+inline std::string isa_test_name(std::string isa) {
+  for (char& c : isa)
+    if (c == '-') c = '_';
+  return isa;
+}
 // Without a fused multiply-add the product is rounded before the sum.
 inline bool has_fma(const char* isa) { return std::strcmp(isa, "x86-64-v2") != 0; }
-
-// A tensor inside a larger buffer whose every other byte is a canary.
-class Tensor {
- public:
-  static constexpr uint8_t kCanary = 0xa5;
-  static constexpr size_t kGuard = 256;
-
-  Tensor() = default;
-  // `shift` elements from a 64-byte boundary.
-  Tensor(brim_dtype dtype, std::vector<int64_t> shape, std::vector<int64_t> strides, int64_t shift = 0)
-      : shift_(shift) {
-    view_.dtype = dtype;
-    view_.rank = static_cast<int>(shape.size());
-    for (int i = 0; i < view_.rank; ++i) {
-      view_.shape[i] = shape[i];
-      view_.strides[i] = strides[i];
-    }
-    const size_t bytes = core::span_elements(view_) * size();
-    storage_.assign(kGuard + shift * size() + bytes + kGuard + 64, kCanary);
-    const size_t misaligned = reinterpret_cast<uintptr_t>(storage_.data()) % 64;
-    view_.data = storage_.data() + kGuard + (64 - misaligned) + shift * size();
-    used_.assign(storage_.size(), 0);
-    each([&](int64_t offset) { std::memset(used_.data() + (at(offset) - storage_.data()), 1, size()); });
-  }
-  Tensor(const Tensor&) = delete;
-  Tensor& operator=(const Tensor&) = delete;
-  Tensor(Tensor&&) = default;
-  Tensor& operator=(Tensor&&) = default;
-
-  Tensor clone() const {
-    Tensor t(view_.dtype, {view_.shape, view_.shape + view_.rank},
-             {view_.strides, view_.strides + view_.rank}, shift_);
-    each([&](int64_t offset) { std::memcpy(t.at(offset), at(offset), size()); });
-    return t;
-  }
-
-  const TensorView& view() const { return view_; }
-  size_t size() const { return core::element_size(view_.dtype); }
-  uint8_t* at(int64_t offset) const {
-    return static_cast<uint8_t*>(view_.data) + offset * static_cast<int64_t>(size());
-  }
-
-  // body(element offset) for each index, the last axis fastest.
-  template <class Body>
-  void each(Body&& body) const {
-    if (core::element_count(view_) == 0) return;
-    int64_t index[BRIM_MAX_RANK] = {};
-    for (;;) {
-      int64_t offset = 0;
-      for (int i = 0; i < view_.rank; ++i) offset += index[i] * view_.strides[i];
-      body(offset);
-      int axis = view_.rank - 1;
-      for (; axis >= 0 && ++index[axis] == view_.shape[axis]; --axis) index[axis] = 0;
-      if (axis < 0) return;
-    }
-  }
-  // Random bits of the type on the scale of `spread`: a sign, a fraction and an exponent.
-  void fill(std::mt19937_64& random, double spread = 2) {
-    each([&](int64_t offset) {
-      const double x = spread * (static_cast<double>(random() >> 11) * 0x1p-52 - 1);
-      core::dispatch_float(view_.dtype, [&](auto tag) {
-        using T = typename decltype(tag)::type;
-        const T v = core::narrow<T>(x);
-        std::memcpy(at(offset), &v, sizeof v);
-      });
-    });
-  }
-  double value(int64_t offset) const {
-    return core::dispatch_float(view_.dtype, [&](auto tag) -> double {
-      typename decltype(tag)::type v;
-      std::memcpy(&v, at(offset), sizeof v);
-      return core::widen(v);
-    });
-  }
-  uint64_t bits(int64_t offset) const {
-    uint64_t b = 0;
-    std::memcpy(&b, at(offset), size());
-    return b;
-  }
-  bool canaries_intact() const {
-    for (size_t i = 0; i < storage_.size(); ++i)
-      if (!used_[i] && storage_[i] != kCanary) return false;
-    return true;
-  }
-
- private:
-  TensorView view_{};
-  int64_t shift_ = 0;
-  std::vector<uint8_t> storage_, used_;
-};
 
 // Bits of `x` in `dtype`, every NaN as one.
 inline uint64_t canonical(brim_dtype dtype, uint64_t bits) {
@@ -144,13 +55,12 @@ inline int64_t pair_element(ops::PairOrder order, int64_t j, int64_t r, int seco
   return order == ops::PairOrder::half ? j + second * (r / 2) : 2 * j + second;
 }
 
-// What the elements of `out`, a head after the other, must hold, by the formula in the arithmetic of the CPU
-// backend. `in` is a copy of the input, in the same order, dense.
+// What the elements of an output must hold, by the formula in the arithmetic of the CPU backend.
 struct Expected {
   const brim_rope_args& args;  // of the forward form
   bool fused;
 
-  // wrong(batch, seq, head, element, found bits, expected bits) for each mismatch; `t` is q or k.
+  // wrong(batch, seq, head, element, found bits, expected bits) for each mismatch of `out` (q's or k's).
   template <class Wrong>
   void compare(const TensorView& in, const TensorView& out, const ops::RopeStrides& from,
                const ops::RopeStrides& to, int64_t heads, Wrong&& wrong) const {
@@ -233,8 +143,8 @@ struct RopeSpec {
   int sections = 0;  // 0: none, 1: blocks, 2: interleaved
 };
 
-// A call's tensors. q and k (and their outputs) are tensors of their own, except with Storage::packed, which
-// leaves room for more heads in each token's row.
+// A call's tensors, each with memory of its own; Storage::packed leaves room for more heads in each token's
+// row.
 class RopeCase {
  public:
   RopeCase(const RopeSpec& spec, std::mt19937_64& random) : spec_(spec) {
@@ -270,45 +180,35 @@ class RopeCase {
   }
 
   Tensor& q() { return q_; }
+  Tensor& k() { return k_; }
   Tensor& cos() { return cos_; }
   Tensor& sin() { return sin_; }
 
-  // Runs on `isa` and compares every element, canary and untouched input with what they must be.
-  void check(const char* isa) {
+  // Runs on `isa` and compares every element, canary and untouched input with what they must be. With `cut`,
+  // as on a machine with 3 threads and without caches: in several units, streaming where it can.
+  void check(const char* isa, bool cut = false) {
     Tensor q_in = q_.clone(), k_in = k_.clone(), q_out, k_out;
-    std::mt19937_64 noise(1);
     if (!spec_.in_place) {
+      std::mt19937_64 noise(1);
       q_out = make(spec_.q, spec_.h, spec_.out, noise);
       if (spec_.hk) k_out = make(spec_.k, spec_.hk, spec_.out, noise);
     }
-    Tensor &q_result = spec_.in_place ? q_in : q_out, &k_result = spec_.in_place ? k_in : k_out;
+    const Tensor &q_result = spec_.in_place ? q_in : q_out, &k_result = spec_.in_place ? k_in : k_out;
     RopeArgs args = arguments(q_in, k_in, q_result, k_result);
     args.run.path = isa;
-    const Status status = spec_.backward ? rope_backward(args) : rope_forward(args);
-    ASSERT_EQ(status.code, BRIM_OK) << status.message;
+    if (cut)
+      run_cut(args, isa);
+    else if (const Status status = spec_.backward ? rope_backward(args) : rope_forward(args); !ok(status))
+      FAIL() << status.message << describe();
 
     if (spec_.backward) args.inverse = !args.inverse;
-    int errors = 0;
-    const auto compare = [&](const char* name, const Tensor& original, const Tensor& result,
-                             const ops::RopeStrides& from, const ops::RopeStrides& to, int64_t heads) {
-      Expected{args, has_fma(isa)}.compare(
-          original.view(), result.view(), from, to, heads,
-          [&](int64_t b, int64_t s, int64_t h, int64_t i, uint64_t found, uint64_t expected) {
-            if (++errors < 4)
-              ADD_FAILURE() << isa << ": " << name << "[b " << b << ", s " << s << ", h " << h << ", element "
-                            << i << "] is " << std::hex << found << ", expected " << expected << std::dec
-                            << describe();
-          });
-      EXPECT_TRUE(result.canaries_intact()) << isa << ": written outside " << name << "_out" << describe();
-    };
     const ops::RopeProblem p = ops::make_rope_problem(args);
-    compare("q", q_, q_result, p.q, p.q_out, spec_.h);
-    if (spec_.hk) compare("k", k_, k_result, p.k, p.k_out, spec_.hk);
+    compare(isa, args, "q", q_, q_result, p.q, p.q_out, spec_.h);
+    if (spec_.hk) compare(isa, args, "k", k_, k_result, p.k, p.k_out, spec_.hk);
     if (spec_.in_place) return;
-    q_in.each([&](int64_t o) { errors += q_in.bits(o) != q_.bits(o); });
-    k_in.each([&](int64_t o) { errors += k_in.bits(o) != k_.bits(o); });
-    EXPECT_EQ(errors, 0) << isa << ": wrong elements, or an input was written" << describe();
+    EXPECT_TRUE(same_bits(q_in, q_) && same_bits(k_in, k_)) << isa << ": an input was written" << describe();
   }
+  bool streamed() const { return streamed_; }  // the last check with `cut`
 
   RopeArgs arguments(const Tensor& q, const Tensor& k, const Tensor& q_out, const Tensor& k_out) const {
     RopeArgs args;
@@ -348,6 +248,40 @@ class RopeCase {
   }
 
  private:
+  void run_cut(const RopeArgs& args, const char* isa) {
+    brim_rope_args forward = args;
+    if (spec_.backward) forward = ops::transposed(args);
+    const Status status = ops::validate_rope_forward(forward, BRIM_BACKEND_CPU);
+    ASSERT_TRUE(ok(status)) << status.message << describe();
+    const cpu::RopePlan plan = cpu::make_rope_plan(forward, ops::make_rope_problem(forward), 3, 0);
+    cpu::Isa id;
+    ASSERT_TRUE(ok(cpu::choose_isa("rope", isa, &id)));
+    for (int64_t unit = plan.units; unit-- > 0;) cpu::rope_body(id)(plan.call, unit, unit + 1);
+    streamed_ = plan.call.parts[0].stream;
+  }
+
+  void compare(const char* isa, const brim_rope_args& args, const char* name, const Tensor& original,
+               const Tensor& result, const ops::RopeStrides& from, const ops::RopeStrides& to,
+               int64_t heads) const {
+    int errors = 0;
+    Expected{args, has_fma(isa)}.compare(
+        original.view(), result.view(), from, to, heads,
+        [&](int64_t b, int64_t s, int64_t h, int64_t i, uint64_t found, uint64_t expected) {
+          if (++errors < 4)
+            ADD_FAILURE() << isa << ": " << name << "[b " << b << ", s " << s << ", h " << h << ", element "
+                          << i << "] is " << std::hex << found << ", expected " << expected << std::dec
+                          << describe();
+        });
+    EXPECT_EQ(errors, 0) << isa << ": wrong elements of " << name << describe();
+    EXPECT_TRUE(result.canaries_intact()) << isa << ": written outside " << name << "_out" << describe();
+  }
+
+  static bool same_bits(const Tensor& a, const Tensor& b) {
+    bool same = true;
+    a.each([&](int64_t offset) { same = same && a.bits(offset) == b.bits(offset); });
+    return same;
+  }
+
   Tensor make(brim_dtype dtype, int64_t heads, Storage storage, std::mt19937_64& random) const {
     const int64_t s = spec_.s, d = spec_.d, h = heads;
     int64_t batch, seq, head, dim = 1;
@@ -378,6 +312,7 @@ class RopeCase {
 
   RopeSpec spec_;
   Tensor q_, k_, cos_, sin_, positions_;
+  bool streamed_ = false;
 };
 
 }  // namespace brim::test
