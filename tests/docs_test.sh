@@ -4,7 +4,7 @@
 #   <!-- is: path -->     the block is that file, word for word
 #   <!-- from: path -->   its lines stand in that file, in this order ("..." leaves lines out)
 #   <!-- run -->          its lines run without an error
-# Links to files in the repository lead somewhere.
+# Links to files lead somewhere, and tests that are named exist.
 set -u
 cd "$1" || exit 1
 export PATH=$2:$PATH
@@ -48,6 +48,10 @@ for page in README.md docs/*.md; do
   while read -r link; do
     [ -e "$(dirname "$page")/$link" ] || fail "$page: the link $link leads nowhere"
   done < <(grep -oE '\]\([^)#:]+\)' "$page" | tr -d ']()')
+  # shellcheck disable=SC2016  # the backticks are Markdown's
+  while read -r name; do
+    grep -rqw "$name" tests || fail "$page: there is no test $name"
+  done < <(grep -E '^\| [0-9, ]+ \|' "$page" | grep -oE '`[A-Za-z]+[A-Za-z0-9_]*`' | tr -d '`')
 done
 [ $checked -gt 0 ] || fail "no block was checked"
 [ $failed = 0 ] && echo "$checked code blocks are as they say"

@@ -25,7 +25,7 @@ build_half() {
 
 # part <name> <seconds> <command>...: runs it under a limit, into <name>.log, and notes how it went.
 budget=${BUDGET:-525} # seconds for everything
-parts=()
+parts=() broken=()
 part() {
   local name=$1 limit=$2 began=$SECONDS rc word
   shift 2
@@ -44,7 +44,7 @@ part() {
   fi
   parts+=("$(printf '%-22s %-16s %4d s  %s' "$name" "$word" $((SECONDS - began)) "$(tail -n 1 "$out/$name.log" 2>/dev/null | cut -c1-90)")")
   echo "${parts[-1]}"
-  [ $rc = 0 ] || failed=1
+  [ $rc = 0 ] || { failed=1 && broken+=("$name"); }
 }
 
 run_half() {
@@ -57,20 +57,28 @@ run_half() {
   device=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | tr '[:upper:] ' '[:lower:]-' | sed 's/^nvidia-//')
   [ -n "$device" ] || { echo "gpu_round: no GPU here"; exit 1; }
 
+  # check compares with the reference and, for the bits, with a float32 fused multiply-add: the CPU's bits.
   part info 30 $brim info
-  part check-cuda 90 $brim check --backend cuda --json "$out/check-cuda.json"
-  part check-large 120 $brim check --backend cuda --large --json "$out/check-large.json"
-  part bench 150 $brim bench --backend cuda --large --json "$out/rope-$device.json"
+  part check 90 $brim check --backend cuda --json "$out/check-cuda.json"
+  part check-cpu 60 $brim check --backend cpu --json "$out/check-cpu.json"
   part pytest 150 python3 -m pytest tests/python -q -rs -p no:cacheprovider
   if command -v compute-sanitizer >/dev/null; then
-    for tool in memcheck racecheck initcheck synccheck; do
-      part "$tool" 60 compute-sanitizer --tool $tool --error-exitcode 9 $brim check --backend cuda --quick
+    part memcheck 60 compute-sanitizer --tool memcheck --error-exitcode 9 $brim check --backend cuda
+    for tool in racecheck initcheck synccheck; do
+      part $tool 60 compute-sanitizer --tool $tool --error-exitcode 9 $brim check --backend cuda --mode forward
     done
   else
     echo "compute-sanitizer is not here"
     failed=1
   fi
+  part bench 240 $brim bench --backend cuda --dtype bfloat16 float16 float32 --json "$out/rope-$device.json"
+  part check-large 150 $brim check --backend cuda --large --json "$out/check-large.json"
 
+  for name in "${broken[@]}"; do
+    echo
+    echo "==== the end of $name.log"
+    tail -n 15 "$out/$name.log" 2>/dev/null | cut -c1-200
+  done
   echo
   echo "==== $device, $SECONDS s"
   printf '%s\n' "${parts[@]}"

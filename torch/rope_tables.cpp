@@ -66,14 +66,12 @@ std::tuple<Tensor, Tensor> rope_tables(int64_t max_position, int64_t rotary_dim,
 
 STABLE_TORCH_LIBRARY_FRAGMENT(brim, m) {
   m.def(
-      "rope_tables(int max_position, int rotary_dim, bool halves_repeated, float base, int seq_len, int "
+      "rope_tables(int max_position, int rotary_dim, *, bool halves_repeated, float base, int seq_len, int "
       "rule, "
-      "float factor, int max_position_embeddings, int original_max_position_embeddings, float "
-      "attention_factor, "
-      "float beta_fast, float beta_slow, float mscale, float mscale_all_dim, bool truncate, float "
-      "low_freq_factor, "
-      "float high_freq_factor, float[]? short_factor, float[]? long_factor, ScalarType dtype) -> (Tensor, "
-      "Tensor)");
+      "float factor, int max_position_embeddings, int original_max_position_embeddings, "
+      "float attention_factor, float beta_fast, float beta_slow, float mscale, float mscale_all_dim, "
+      "bool truncate, float low_freq_factor, float high_freq_factor, float[]? short_factor, "
+      "float[]? long_factor, ScalarType dtype) -> (Tensor, Tensor)");
 }
 
 STABLE_TORCH_LIBRARY_IMPL(brim, CompositeExplicitAutograd, m) {

@@ -7,6 +7,7 @@ autograd Functions, what the core cannot see (types as TypeError, leaves, versio
 import itertools
 
 import torch
+from torch.autograd import forward_ad
 
 from . import _checks
 from ._layout import ORDER_OF_INPUT, axis_order, empty_in_order
@@ -74,55 +75,60 @@ def rope(
         raise ValueError(f"rope: rotary_dim is {rotary_dim}, expected an even number from 2 to head_dim, or None")
     if position_ids is not None:
         _check_positions(position_ids, cos)
-    options = (cos, sin, position_ids, rotary_dim, sections, sections_interleaved, layout_code, pairing, inverse)
+    tables = (cos, sin, position_ids)
+    options = (rotary_dim, sections, sections_interleaved, layout_code, pairing, inverse)
     if inplace:
-        return _rotate_in_place(q, k, options)
-    return _rotate(q, k, ORDER_OF_INPUT, ORDER_OF_INPUT, *options)
+        return _rotate_in_place(q, k, tables, options)
+    return _rotate(q, k, ORDER_OF_INPUT, ORDER_OF_INPUT, tables, options)
 
 
-def _rotate(q, k, q_order, k_order, *options):
-    if torch.is_grad_enabled() and (q.requires_grad or (k is not None and k.requires_grad)):
-        out = _Rope.apply(q, k, q_order, k_order, *options)
+def _rotate(q, k, q_order, k_order, tables, options):
+    # Inside a level of forward-mode derivatives the Function says that it has none; the op alone would drop them.
+    if _is_tracked(q, k) or forward_ad._current_level >= 0:
+        out = _Rope.apply(q, k, q_order, k_order, *tables, options)
     elif k is None:
-        out = _rope_one(q, *options, q_order)
+        out = _rope_one(q, *tables, *options, q_order)
     else:
-        return _rope(q, k, *options, q_order, k_order)
+        return _rope(q, k, *tables, *options, q_order, k_order)
     return (out, None) if k is None else out
+
+
+def _is_tracked(q, k):
+    return torch.is_grad_enabled() and (q.requires_grad or (k is not None and k.requires_grad))
 
 
 class _Rope(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, q_order, k_order, *options):
-        ctx.set_materialize_grads(False)
+    def forward(ctx, q, k, q_order, k_order, cos, sin, position_ids, options):
+        _keep(ctx, cos, sin, position_ids, options)
         ctx.q_order = axis_order(q)  # the gradients' layout: q and k themselves are not kept
-        if k is not None:
-            ctx.k_order = axis_order(k)
-        _keep(ctx, options)
         if k is None:
-            return _rope_one(q, *options, q_order)
-        return _rope(q, k, *options, q_order, k_order)
+            return _rope_one(q, cos, sin, position_ids, *options, q_order)
+        ctx.k_order = axis_order(k)
+        return _rope(q, k, cos, sin, position_ids, *options, q_order, k_order)
 
     @staticmethod
     def backward(ctx, dq, dk=None):
-        options = _transposed(ctx)
         if not ctx.needs_input_grad[0]:
             dq = None
         if not ctx.needs_input_grad[1]:
             dk = None
         if dq is not None:
-            dq, dk = _rotate(dq, dk, ctx.q_order, ctx.k_order if dk is not None else ORDER_OF_INPUT, *options)
+            k_order = ORDER_OF_INPUT if dk is None else ctx.k_order
+            dq, dk = _rotate(dq, dk, ctx.q_order, k_order, *_transposed(ctx))
         elif dk is not None:
-            dk, _ = _rotate(dk, None, ctx.k_order, ORDER_OF_INPUT, *options)
-        return dq, dk, *(None,) * 11
+            dk, _ = _rotate(dk, None, ctx.k_order, ORDER_OF_INPUT, *_transposed(ctx))
+        return dq, dk, None, None, None, None, None, None
 
 
-def _rotate_in_place(q, k, options):
+def _rotate_in_place(q, k, tables, options):
     if torch.compiler.is_compiling():
         raise RuntimeError("rope: inplace=True is for eager mode only; under torch.compile use the out-of-place form")
+    if forward_ad._current_level >= 0:
+        raise NotImplementedError("rope: inplace=True has no forward-mode derivatives")
     tensors = (q,) if k is None else (q, k)
-    tracked = torch.is_grad_enabled() and (q.requires_grad or (k is not None and k.requires_grad))
-    if not tracked:
-        _rope_in_place(q, k, *options)
+    if not _is_tracked(q, k):
+        _rope_in_place(q, k, *tables, *options)
         torch.autograd.graph.increment_version(tensors)
         return q, k
     for name, x in zip("qk", tensors):
@@ -137,10 +143,10 @@ def _rotate_in_place(q, k, options):
         )
     # One launch rotates both; then each tensor gets a node of its own, since a node that changes a view in place may
     # have no other output.
-    launch = lambda: _rope_in_place(q, k, *options)  # noqa: E731
+    launch = lambda: _rope_in_place(q, k, *tables, *options)  # noqa: E731
     for x in tensors:
         if x.requires_grad:
-            _RotatedInPlace.apply(x, launch, *options)
+            _RotatedInPlace.apply(x, launch, *tables, options)
             launch = None
     torch.autograd.graph.increment_version([x for x in tensors if not x.requires_grad])
     return q, k
@@ -148,10 +154,9 @@ def _rotate_in_place(q, k, options):
 
 class _RotatedInPlace(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, launch, *options):
-        ctx.set_materialize_grads(False)
+    def forward(ctx, x, launch, cos, sin, position_ids, options):
+        _keep(ctx, cos, sin, position_ids, options)
         ctx.order = axis_order(x)
-        _keep(ctx, options)
         if launch is not None:
             launch()
         ctx.mark_dirty(x)
@@ -162,16 +167,17 @@ class _RotatedInPlace(torch.autograd.Function):
         # Out of place: autograd may have handed the same gradient to another branch.
         if dx is not None:
             dx, _ = _rotate(dx, None, ctx.order, ORDER_OF_INPUT, *_transposed(ctx))
-        return dx, *(None,) * 10
+        return dx, None, None, None, None, None
 
 
-def _keep(ctx, options):
-    ctx.rest = options[3:]
-    if _any_inference(*options[:3]):
-        ctx.held = options[:3]
+def _keep(ctx, cos, sin, position_ids, options):
+    ctx.set_materialize_grads(False)
+    ctx.options = options
+    ctx.held = None
+    if _any_inference(cos, sin, position_ids):
+        ctx.held = (cos, sin, position_ids)
     else:
-        ctx.held = None
-        ctx.save_for_backward(*options[:3])
+        ctx.save_for_backward(cos, sin, position_ids)
 
 
 def _any_inference(cos, sin, position_ids):
@@ -182,8 +188,9 @@ def _any_inference(cos, sin, position_ids):
 
 
 def _transposed(ctx):
-    *rest, inverse = ctx.rest
-    return *(ctx.held or ctx.saved_tensors), *rest, not inverse
+    """(tables, options) of the transposed rotation."""
+    *options, inverse = ctx.options
+    return ctx.held or ctx.saved_tensors, (*options, not inverse)
 
 
 def _buffer(x):

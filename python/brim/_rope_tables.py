@@ -76,11 +76,11 @@ def rope_tables(
         **numbers,
     )
     if device is None:
-        device = torch.get_default_device()
+        device = torch.empty(0).device  # the default device, in words that torch.compile can follow
     return cos.to(device), sin.to(device)
 
 
 @torch.library.register_fake("brim::rope_tables")
-def _(max_position, rotary_dim, halves_repeated, *numbers, dtype, **named_numbers):
+def _(max_position, rotary_dim, *, halves_repeated, dtype, **numbers):
     shape = (max_position, rotary_dim if halves_repeated else rotary_dim // 2)
     return torch.empty(shape, dtype=dtype, device="cpu"), torch.empty(shape, dtype=dtype, device="cpu")

@@ -50,7 +50,7 @@ void parallel_for(int64_t count, int64_t grain, ParallelBody body, void* context
 
 int64_t parallel_width() {
   if (chosen.load(std::memory_order_relaxed) == openmp_for) return openmp_width();
-  const unsigned cpus = std::thread::hardware_concurrency();
+  static const unsigned cpus = std::thread::hardware_concurrency();  // reads a file: once
   return cpus > 0 ? cpus : 1;
 }
 

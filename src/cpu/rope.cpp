@@ -68,15 +68,15 @@ Plan make_plan(const brim_rope_args& a, const RopeProblem& p) {
   if (p.k_heads) call.parts[1] = make_part(p, a.k, a.k_out, p.k, p.k_out, p.k_heads, beyond_caches);
   if (bytes == 0) return plan;
 
-  const bool interleaved = p.in_order == PairOrder::interleaved && p.out_order == PairOrder::interleaved;
-  call.doubled = interleaved && (core::element_size(p.dtype) > 2 || core::element_size(p.k_dtype) > 2);
-  const int64_t column_bytes = (p.dtype == BRIM_FLOAT64 ? 8 : 4) * (call.doubled ? 2 : 1);
+  // Interleaved 32- and 64-bit elements want every column twice (Form::doubled in rope_isa.cpp).
+  const bool doubled = p.in_order == PairOrder::interleaved && p.out_order == PairOrder::interleaved;
+  const int64_t column_bytes = (p.dtype == BRIM_FLOAT64 ? 8 : 4) * (doubled ? 2 : 1);
   call.columns = std::min(p.rotary_dim / 2, kRopeTableBytes / column_bytes);
   call.pitch = std::max<int64_t>(ceil_div(call.columns, kCacheLine / 4), 1) * (kCacheLine / 4);
 
   // As many tokens as the tables hold, fewer when that leaves threads without work; then fewer heads.
   const int64_t width = core::parallel_width();
-  const int64_t wanted = std::min(ceil_div(bytes, kBytesPerThread), kUnitsPerThread * width);
+  const int64_t wanted = std::min(ceil_div(bytes, kBytesPerThread), width > 1 ? kUnitsPerThread * width : 1);
   call.tokens_per_unit = std::min(p.seq, kRopeTableBytes / (call.pitch * column_bytes));
   if (p.batch * ceil_div(p.seq, call.tokens_per_unit) < wanted)
     call.tokens_per_unit = std::clamp<int64_t>(rows / wanted, 1, call.tokens_per_unit);

@@ -6,7 +6,7 @@
 namespace brim::cpu {
 
 // Bytes of each of the two tables of angles that a body keeps, widened, for a block of tokens: both stay in the L1 cache.
-inline constexpr int64_t kRopeTableBytes = 8192;
+inline constexpr int64_t kRopeTableBytes = 32768;
 
 struct RopePart {  // q or k
   const void* in;
@@ -24,10 +24,8 @@ struct RopeCall {
   const void *cos, *sin, *positions;
   RopePart parts[2];  // q, k; heads = 0 without k
 
-  // The table of angles of a unit: rows of `pitch` columns, of which a pass fills `columns` (all r/2 unless that is huge).
-  // With `doubled` each column stands twice, beside its pair's two elements, the sine with both its signs.
+  // The tables of a unit: rows of `pitch` columns, of which a pass fills `columns` (all r/2, unless that is huge).
   int64_t columns, pitch;
-  bool doubled;
 
   // A unit is one batch row's block of tokens with a block of the heads of q and k together, the heads' blocks fastest.
   int64_t tokens_per_unit, heads_per_unit;

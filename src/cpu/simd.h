@@ -70,9 +70,17 @@ HWY_INLINE hn::Vec<DWords<D>> rounded_high(D, hn::Vec<D> v) {
   const DWords<D> du;
   const auto bits = hn::BitCast(du, v);
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
-  const auto rounded = hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu)));
-  const auto quiet = hn::Or(bits, hn::Set(du, 0x400000u));
-  return hn::IfThenElse(hn::RebindMask(du, hn::IsNaN(v)), quiet, rounded);
+  return hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu)));
+}
+template <class D>
+HWY_INLINE hn::Vec<D> with_short_nans(D d, hn::Vec<D> v) {
+  if constexpr (sizeof(hn::TFromD<D>) == 4) {
+    const DWords<D> du;
+    const auto quiet = hn::Or(hn::And(hn::BitCast(du, v), hn::Set(du, 0xffff0000u)), hn::Set(du, 0x400000u));
+    return hn::IfThenElse(hn::IsNaN(v), hn::BitCast(d, quiet), v);
+  } else {
+    return v;
+  }
 }
 
 template <class D>
@@ -188,11 +196,17 @@ HWY_INLINE void store_pairs(D d, hn::Vec<D> first, hn::Vec<D> second, hn::TFromD
   hn::StoreInterleaved2(first, second, d, p);
 }
 template <Store S, class D>
-HWY_INLINE void store_pairs(D d, hn::Vec<D> first, hn::Vec<D> second, bfloat16* p) {
+HWY_INLINE void store_pairs(D, hn::Vec<D> first, hn::Vec<D> second, bfloat16* p) {
   const DWords<D> du;
-  const auto pair = hn::Or(hn::ShiftRight<16>(rounded_high(d, first)),
-                           hn::And(rounded_high(d, second), hn::Set(du, 0xffff0000u)));
-  put<S>(du, pair, reinterpret_cast<uint32_t*>(p));
+  const hn::Repartition<uint16_t, DWords<D>> dw;
+  const auto one = hn::Set(dw, 1), high = hn::BitCast(dw, hn::Set(du, 0xffff0000u));
+  const auto a = hn::BitCast(du, first), b = hn::BitCast(du, second);
+  // Both elements' upper halves side by side, and their lower halves, which say whether to round up: more than a half,
+  // or a half with an odd upper half.
+  const auto upper = hn::IfVecThenElse(high, hn::BitCast(dw, b), hn::BitCast(dw, hn::ShiftRight<16>(a)));
+  const auto lower = hn::IfVecThenElse(high, hn::BitCast(dw, hn::ShiftLeft<16>(b)), hn::BitCast(dw, a));
+  const auto up = hn::Gt(hn::Or(lower, hn::And(upper, one)), hn::Set(dw, 0x8000));
+  put<S>(du, hn::BitCast(du, hn::IfThenElse(up, hn::Add(upper, one), upper)), reinterpret_cast<uint32_t*>(p));
 }
 template <Store S, class D>
 HWY_INLINE void store_pairs(D d, hn::Vec<D> first, hn::Vec<D> second, float16* p) {

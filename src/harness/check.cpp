@@ -130,8 +130,9 @@ void Checker::compare(Image& after, bool fused, CheckResult& result) {
           fail(result,
                fmt::format("{}{} is {}, expected {}: {:.3g} ulp, the limit is {:.6g}", name,
                            index_text(views[t], static_cast<int64_t>(i)), got[i], e.value[i], error, limit));
+        if (!fused || e.fused.empty()) continue;
         const bool same = got[i] == e.fused[i] || (std::isnan(got[i]) && std::isnan(e.fused[i]));
-        if (fused && !e.fused.empty() && !same)
+        if (!same)
           fail(result,
                fmt::format("{}{} is {}, a fused multiply-add in float32 gives {}: these bits are promised",
                            name, index_text(views[t], static_cast<int64_t>(i)), got[i], e.fused[i]));

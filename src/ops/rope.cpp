@@ -64,7 +64,6 @@ Status check_rotary_dim(const char* op, const brim_rope_args& a, int64_t d) {
 
 Status check_tables(const char* op, const brim_rope_args& a, int64_t b, int64_t s) {
   const TensorView& t = a.cos;
-  const auto shape = core::shape_text(t);
   if (has_sections(a)) {
     int64_t sum = 0;
     for (int32_t n : a.sections) {
@@ -78,14 +77,14 @@ Status check_tables(const char* op, const brim_rope_args& a, int64_t b, int64_t 
       return failure(BRIM_INVALID_ARGUMENT, "%s: position_ids and sections cannot be given together", op);
     if (t.rank != 4 || t.shape[0] != 3 || (t.shape[1] != 1 && t.shape[1] != b) || t.shape[2] != s)
       return failure(BRIM_INVALID_ARGUMENT,
-                     "%s: cos has shape %s, with sections expected (3,%lld,%lld,width) or (3,1,%lld,width)", op, shape.text,
-                     ll(b), ll(s), ll(s));
+                     "%s: cos has shape %s, with sections expected (3,%lld,%lld,width) or (3,1,%lld,width)", op,
+                     core::shape_text(t).text, ll(b), ll(s), ll(s));
     return success();
   }
   if (present(a.positions)) {
     if (t.rank != 2)
       return failure(BRIM_INVALID_ARGUMENT, "%s: cos has shape %s, with position_ids expected a table (rows,width)", op,
-                     shape.text);
+                     core::shape_text(t).text);
     return success();
   }
   if (t.rank == 2) {
@@ -100,11 +99,11 @@ Status check_tables(const char* op, const brim_rope_args& a, int64_t b, int64_t 
   }
   if (t.rank != 3 || (t.shape[0] != 1 && t.shape[0] != b) || t.shape[1] != s) {
     if (b == 1)
-      return failure(BRIM_INVALID_ARGUMENT, "%s: cos has shape %s, expected (%lld,width) or (1,%lld,width)", op, shape.text,
-                     ll(s), ll(s));
+      return failure(BRIM_INVALID_ARGUMENT, "%s: cos has shape %s, expected (%lld,width) or (1,%lld,width)", op,
+                     core::shape_text(t).text, ll(s), ll(s));
     return failure(BRIM_INVALID_ARGUMENT,
-                   "%s: cos has shape %s, expected (%lld,width), (1,%lld,width) or (%lld,%lld,width)", op, shape.text, ll(s),
-                   ll(s), ll(b), ll(s));
+                   "%s: cos has shape %s, expected (%lld,width), (1,%lld,width) or (%lld,%lld,width)", op,
+                   core::shape_text(t).text, ll(s), ll(s), ll(b), ll(s));
   }
   return success();
 }

@@ -6,6 +6,8 @@ import torch
 
 PAIRINGS = (False, True, "to_half")
 LAYOUTS = ("bhsd", "bshd", "thd")
+# (interleaved, inplace): to_half is out of place only.
+MODES = [(p, i) for p in PAIRINGS for i in (False, True) if not (i and p == "to_half")]
 
 
 def tables(rows, r, base=10000.0, dtype=torch.float64, first=0):
@@ -16,11 +18,13 @@ def tables(rows, r, base=10000.0, dtype=torch.float64, first=0):
 
 
 def to_bhsd(x, layout):
-    return {"bhsd": x, "bshd": x.movedim(1, 2) if x.dim() == 4 else x, "thd": x[None].movedim(1, 2) if x.dim() == 3 else x}[layout]
+    x = x[None] if layout == "thd" else x
+    return x if layout == "bhsd" else x.movedim(1, 2)
 
 
 def from_bhsd(x, layout):
-    return {"bhsd": lambda: x, "bshd": lambda: x.movedim(1, 2), "thd": lambda: x.movedim(1, 2)[0]}[layout]()
+    x = x if layout == "bhsd" else x.movedim(1, 2)
+    return x[0] if layout == "thd" else x
 
 
 def per_token(table, r, positions, sections, sections_interleaved):

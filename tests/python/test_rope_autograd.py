@@ -6,12 +6,10 @@ import brim
 import oracle
 import pytest
 import torch
-from oracle import LAYOUTS, PAIRINGS
+from oracle import LAYOUTS, MODES, PAIRINGS
 from torch.utils.checkpoint import checkpoint
 
 B, S, H, HK, D = 2, 2, 3, 2, 8
-# (interleaved, inplace): to_half is out of place only.
-MODES = [(p, i) for p in PAIRINGS for i in (False, True) if not (i and p == "to_half")]
 KINDS = ("(s,w)", "(1,s,w)", "(b,s,w)", "positions (s)", "positions (b,s)", "sections")
 
 
@@ -286,3 +284,13 @@ def test_gradient_of_the_gradient_on_the_device(device):
     (f,) = torch.autograd.grad(y.pow(3).sum(), q, create_graph=True)
     (want,) = torch.autograd.grad(f.square().sum(), q)
     torch.testing.assert_close(second, want, atol=1e-3, rtol=1e-5)
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+def test_forward_mode_derivatives_are_refused_not_dropped(device, inplace):
+    cos, sin = brim.rope_tables(S, D, device=device)
+    x = torch.randn(shapes("bhsd")[0], device=device)
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
+        with pytest.raises(NotImplementedError):
+            brim.rope(dual, None, cos, sin, inplace=inplace)

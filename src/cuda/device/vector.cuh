@@ -58,6 +58,8 @@ __device__ __forceinline__ Raw<Bytes> load_streaming(const void* p) {
 template <int Bytes>
 __device__ __forceinline__ void store(void* p, const Raw<Bytes>& v, bool streaming) {
   using Word = typename Words<Bytes>::type;
+  __builtin_assume(
+      __isGlobal(p));  // else a generic store where the compiler has lost sight of where p comes from
   if (streaming)
     __stcs(static_cast<Word*>(p), words(v));
   else
