@@ -82,7 +82,7 @@ class CpuDevice final : public Device {
     if (!memory) throw std::runtime_error("cpu: no memory for " + std::to_string(bytes) + " bytes");
     return memory;
   }
-  void release(void* memory) override { std::free(memory); }
+  void release(void* memory) noexcept override { std::free(memory); }
   size_t free_bytes() const override { return available_bytes(); }
   void upload(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
   void download(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }

@@ -142,9 +142,10 @@ class CudaDevice : public Device {
     }
     return memory;
   }
-  void release(void* memory) override {
-    use();
-    BRIM_CUDA_CHECK(cudaFree(memory));
+  // After a fault every call fails with it; whoever waited for the work has reported it.
+  void release(void* memory) noexcept override {
+    cudaSetDevice(index_);
+    cudaFree(memory);
   }
   size_t free_bytes() const override {
     use();
