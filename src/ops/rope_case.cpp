@@ -179,7 +179,8 @@ Case make_rope_case(const RopeSpec& x) {
   c.tensors[kSin] = table(x, "sin", fill_sin);
   if (has_positions(x.tables)) c.tensors[kPositions] = positions(x);
   c.bind = [x](std::span<const TensorView> views, const brim_run& run) {
-    auto args = std::make_shared<Zeroed<brim_rope_args>>();
+    auto args = std::make_shared<brim_rope_args>();  // zeroed
+    args->struct_size = sizeof *args;
     args->q = views[kQ];
     args->k = views[kK];
     args->q_out = views[x.in_place ? kQ : kQOut];
@@ -195,7 +196,7 @@ Case make_rope_case(const RopeSpec& x) {
     args->pairing = x.pairing;
     args->inverse = x.inverse;
     args->run = run;
-    return std::shared_ptr<void>(args, static_cast<brim_rope_args*>(args.get()));
+    return std::shared_ptr<void>(std::move(args));
   };
   c.expect = [x](const Values& inputs, const Oracle& oracle) { return expect_rope(x, inputs, oracle); };
   c.limit_ulp = rope_limit_ulp;
