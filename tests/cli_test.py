@@ -63,23 +63,23 @@ class Check(Command):
     def test_json_has_one_object_a_case(self):
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "check.json")
-            self.run_ok("check", "--op", "rope", "--mode", "backward", "--backend", "cpu", "--dtype", "bfloat16",
+            self.run_ok("check", "--op", "rope", "--mode", "backward", "--backend", "cpu", "--dtype", "float64",
                         "--json", path)
             with open(path) as file:
                 rows = json.load(file)
-        self.assertGreater(len(rows), 20)
+        self.assertGreater(len(rows), 10)
         for row in rows:
             self.assertEqual((row["op"], row["mode"], row["backend"], row["dtype"]),
-                             ("rope", "backward", "cpu", "bfloat16"))
+                             ("rope", "backward", "cpu", "float64"))
             self.assertEqual(set(row["shape"]), {"tokens", "heads", "kv_heads", "head_dim"})
             self.assertTrue(row["path"])
             self.assertLessEqual(row["max_ulp"], row["limit_ulp"])
             self.assertIs(row["ok"], True)
 
     def test_csv(self):
-        done = self.run_ok("check", "--backend", "reference", "--dtype", "float16", "--csv", "-")
+        done = self.run_ok("check", "--backend", "reference", "--dtype", "float64", "--csv", "-")
         rows = list(csv.DictReader(done.stdout.splitlines()))
-        self.assertGreater(len(rows), 20)
+        self.assertGreater(len(rows), 10)
         self.assertEqual({row["ok"] for row in rows}, {"true"})
 
     def test_list_names_cases_and_runs_none(self):
@@ -89,7 +89,8 @@ class Check(Command):
 
     def test_seed_changes_the_data(self):
         def worst(seed):
-            done = self.run_ok("check", "--backend", "reference", "--dtype", "float32", "--json", "-", "--seed", seed)
+            done = self.run_ok("check", "--mode", "forward", "--backend", "reference", "--dtype", "float16", "--json", "-",
+                               "--seed", seed)
             return [row["max_ulp"] for row in json.loads(done.stdout)]
 
         self.assertEqual(worst("5"), worst("5"))
@@ -105,7 +106,8 @@ class Check(Command):
                       self.run_refused("check", "--dtype", "half"))
 
     def test_a_file_that_cannot_be_written(self):
-        text = self.run_refused("check", "--backend", "reference", "--dtype", "float16", "--json", "/no/such/folder/x")
+        text = self.run_refused("check", "--backend", "reference", "--dtype", "float64", "--json",
+                                "/no/such/folder/x")
         self.assertIn("cannot write /no/such/folder/x", text)
 
 
