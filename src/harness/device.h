@@ -16,7 +16,8 @@ namespace brim::harness {
 class Timed {
  public:
   virtual ~Timed() = default;
-  virtual double run() = 0;  // microseconds, caches flushed by READING a buffer larger than the last level before
+  // Microseconds; before it, caches are flushed by READING a buffer larger than the last level.
+  virtual double run() = 0;
 };
 
 class Device {
@@ -34,7 +35,7 @@ class Device {
   // Errors (out of memory, CUDA) are std::runtime_error with the call and the reason.
   virtual void* allocate(size_t bytes) = 0;  // 256-byte aligned
   virtual void release(void* memory) = 0;
-  virtual size_t free_bytes() const = 0;     // what can still be allocated
+  virtual size_t free_bytes() const = 0;  // what can still be allocated
   virtual void upload(void* to, const void* from, size_t bytes) = 0;
   virtual void download(void* to, const void* from, size_t bytes) = 0;
   virtual void synchronize() = 0;
