@@ -42,10 +42,10 @@ bench: build
 	build/bin/brim bench --json build/bench.json
 
 format: build/.lint
-	clang-format-14 -i $(FORMATTED)
+	@clang-format-14 -i $(FORMATTED)
 
 lint: build/.lint
-	tools/lint.sh $(FORMATTED)
+	@tools/lint.sh $(FORMATTED)
 
 clean:
 	rm -rf build build-python dist .gpu .venv/.brim

@@ -19,11 +19,15 @@ enum {
 };
 
 typedef struct brim_run {
-  void* stream;          // cudaStream_t the work is queued on; null is the default stream; unused on the CPU
-  int32_t* bad_data;     // device int32 or null: a GPU op stores 1 here when it meets bad data, and never clears it
-  const char* path;      // name of the form to run ("avx2", "plain", ...: brim_describe_plan's first word); null: the
-                         // best one. A form that this machine or problem cannot take is refused
-  brim_backend backend;  // BRIM_BACKEND_AUTO unless one is wanted by name
+  // cudaStream_t the work is queued on; null is the default stream; unused on the CPU.
+  void* stream;
+  // Device int32 or null: a GPU op stores 1 here when it meets bad data, and never clears it.
+  int32_t* bad_data;
+  // Name of the form to run ("avx2", "plain", ...: brim_describe_plan's first word); null: the best one. A form
+  // that this machine or problem cannot take is refused.
+  const char* path;
+  // BRIM_BACKEND_AUTO unless one is wanted by name.
+  brim_backend backend;
 } brim_run;
 
 #ifdef __cplusplus

@@ -12,10 +12,12 @@ Status check_view(const char* op, Named n) {
   const TensorView& t = n.tensor;
   const int size = element_size(t.dtype);
   if (size == 0)
-    return failure(BRIM_INVALID_DTYPE, "%s: %s has %s", op, n.name,
-                   present(t) ? "an element type brim does not know" : "no element type: it is absent, but needed");
+    return failure(
+        BRIM_INVALID_DTYPE, "%s: %s has %s", op, n.name,
+        present(t) ? "an element type brim does not know" : "no element type: it is absent, but needed");
   if (t.rank < 1 || t.rank > BRIM_MAX_RANK)
-    return failure(BRIM_INVALID_ARGUMENT, "%s: %s has rank %d, expected 1 to %d", op, n.name, t.rank, BRIM_MAX_RANK);
+    return failure(BRIM_INVALID_ARGUMENT, "%s: %s has rank %d, expected 1 to %d", op, n.name, t.rank,
+                   BRIM_MAX_RANK);
   bool empty = false;
   for (int i = 0; i < t.rank; ++i) {
     if (t.shape[i] < 0)
@@ -28,19 +30,23 @@ Status check_view(const char* op, Named n) {
     for (int i = 0; i < t.rank; ++i) {
       int64_t step;
       if (used_stride(t, i) < 0)
-        return failure(BRIM_INVALID_ARGUMENT, "%s: %s has the negative stride %lld on axis %d, which is not served", op,
-                       n.name, static_cast<long long>(t.strides[i]), i);
+        return failure(BRIM_INVALID_ARGUMENT,
+                       "%s: %s has the negative stride %lld on axis %d, which is not served", op, n.name,
+                       static_cast<long long>(t.strides[i]), i);
       if (__builtin_mul_overflow(elements, t.shape[i], &elements) ||
           __builtin_mul_overflow(t.shape[i] - 1, used_stride(t, i), &step) ||
-          __builtin_mul_overflow(step, static_cast<int64_t>(size), &step) || __builtin_add_overflow(bytes, step, &bytes) ||
-          bytes > kMaxBytes)
-        return failure(BRIM_INVALID_ARGUMENT, "%s: %s of shape %s and strides %s reaches beyond 64-bit offsets", op,
-                       n.name, shape_text(t).text, strides_text(t).text);
+          __builtin_mul_overflow(step, static_cast<int64_t>(size), &step) ||
+          __builtin_add_overflow(bytes, step, &bytes) || bytes > kMaxBytes)
+        return failure(BRIM_INVALID_ARGUMENT,
+                       "%s: %s of shape %s and strides %s reaches beyond 64-bit offsets", op, n.name,
+                       shape_text(t).text, strides_text(t).text);
     }
-    if (!t.data) return failure(BRIM_INVALID_ARGUMENT, "%s: %s has elements but its data is null", op, n.name);
+    if (!t.data)
+      return failure(BRIM_INVALID_ARGUMENT, "%s: %s has elements but its data is null", op, n.name);
   }
   if (reinterpret_cast<uintptr_t>(t.data) % size)
-    return failure(BRIM_INVALID_ARGUMENT, "%s: %s's data is not aligned to its element of %d bytes", op, n.name, size);
+    return failure(BRIM_INVALID_ARGUMENT, "%s: %s's data is not aligned to its element of %d bytes", op,
+                   n.name, size);
   return success();
 }
 
@@ -51,7 +57,8 @@ Status check_dtype(const char* op, Named n, const OneOf& allowed) {
     if (type == n.tensor.dtype && present(n.tensor)) return success();
     if (type) at += std::snprintf(list + at, sizeof list - at, at ? ", %s" : "%s", dtype_name(type));
   }
-  return failure(BRIM_INVALID_DTYPE, "%s: %s is %s, expected one of %s", op, n.name, dtype_name(n.tensor.dtype), list);
+  return failure(BRIM_INVALID_DTYPE, "%s: %s is %s, expected one of %s", op, n.name,
+                 dtype_name(n.tensor.dtype), list);
 }
 
 Status check_same_dtype(const char* op, Named n, Named as) {
@@ -66,7 +73,8 @@ Status check_dtype_mix(const char* op, std::initializer_list<Named> tensors) {
       const brim_dtype x = a.tensor.dtype, y = b.tensor.dtype;
       if (!present(a.tensor) || !present(b.tensor)) continue;
       if ((x == BRIM_BFLOAT16 && y == BRIM_FLOAT16) || (x == BRIM_FLOAT64 && y != BRIM_FLOAT64))
-        return failure(BRIM_INVALID_DTYPE, "%s: %s is %s and %s is %s; these two types do not mix in one call", op, a.name,
+        return failure(BRIM_INVALID_DTYPE,
+                       "%s: %s is %s and %s is %s; these two types do not mix in one call", op, a.name,
                        dtype_name(x), b.name, dtype_name(y));
     }
   return success();
@@ -101,8 +109,8 @@ Status check_device(const char* op, brim_backend backend, std::initializer_list<
     if (!first) first = &n;
     const TensorView &a = first->tensor, &b = n.tensor;
     if (a.device != b.device || (a.device == BRIM_CUDA && a.device_index != b.device_index))
-      return failure(BRIM_DEVICE_ERROR, "%s: %s is on %s, %s is on %s; they must be on one device", op, n.name,
-                     DeviceText(b).text, first->name, DeviceText(a).text);
+      return failure(BRIM_DEVICE_ERROR, "%s: %s is on %s, %s is on %s; they must be on one device", op,
+                     n.name, DeviceText(b).text, first->name, DeviceText(a).text);
   }
   if (!first) return success();
   const TensorView& t = first->tensor;
@@ -118,18 +126,19 @@ Status check_device(const char* op, brim_backend backend, std::initializer_list<
 
 Status check_no_self_overlap(const char* op, Named n) {
   if (elements_distinct(n.tensor)) return success();
-  return failure(BRIM_INVALID_ARGUMENT, "%s: the output %s of shape %s and strides %s overlaps itself", op, n.name,
-                 shape_text(n.tensor).text, strides_text(n.tensor).text);
+  return failure(BRIM_INVALID_ARGUMENT, "%s: the output %s of shape %s and strides %s overlaps itself", op,
+                 n.name, shape_text(n.tensor).text, strides_text(n.tensor).text);
 }
 
 Status check_disjoint(const char* op, Named output, Named other) {
   if (!present(output.tensor) || !present(other.tensor)) return success();
   switch (overlap(output.tensor, other.tensor)) {
     case Overlap::none: return success();
-    case Overlap::some: return failure(BRIM_INVALID_ARGUMENT, "%s: the output %s overlaps %s", op, output.name, other.name);
+    case Overlap::some:
+      return failure(BRIM_INVALID_ARGUMENT, "%s: the output %s overlaps %s", op, output.name, other.name);
     default:
-      return failure(BRIM_INVALID_ARGUMENT, "%s: the output %s could not be shown to be apart from %s", op, output.name,
-                     other.name);
+      return failure(BRIM_INVALID_ARGUMENT, "%s: the output %s could not be shown to be apart from %s", op,
+                     output.name, other.name);
   }
 }
 
@@ -140,8 +149,8 @@ Status check_same_or_disjoint(const char* op, Named output, Named input) {
 
 Status check_option(const char* op, const char* name, int64_t value, int64_t count) {
   if (value >= 0 && value < count) return success();
-  return failure(BRIM_INVALID_ARGUMENT, "%s: %s is %lld, expected 0 to %lld", op, name, static_cast<long long>(value),
-                 static_cast<long long>(count - 1));
+  return failure(BRIM_INVALID_ARGUMENT, "%s: %s is %lld, expected 0 to %lld", op, name,
+                 static_cast<long long>(value), static_cast<long long>(count - 1));
 }
 
 }  // namespace brim::core

@@ -8,7 +8,7 @@ namespace brim::core {
 
 struct DeviceProps {
   const char* name;
-  int compute_capability;      // 90 for sm_90
+  int compute_capability;  // 90 for sm_90
   int sm_count;
   int max_threads_per_sm;
   int registers_per_sm;

@@ -48,7 +48,8 @@ inline float16 to_float16(float x) {
   const float magnitude = from_bits(bits & 0x7fffffffu);
   if (std::isnan(x)) return {static_cast<uint16_t>(sign | 0x7e00u | (bits >> 13 & 0x1ffu))};
   if (magnitude >= 65520.0f) return {static_cast<uint16_t>(sign | 0x7c00u)};
-  if (magnitude < 6.103515625e-05f)  // below the smallest normal: adding 0.5 leaves the multiple of 2^-24 in the fraction
+  // Below the smallest normal number: adding 0.5 leaves the multiple of 2^-24 in the fraction.
+  if (magnitude < 6.103515625e-05f)
     return {static_cast<uint16_t>(sign | (to_bits(magnitude + 0.5f) - 0x3f000000u))};
   const uint32_t rebias = to_bits(magnitude) - 0x38000000u;
   return {static_cast<uint16_t>(sign | ((rebias + 0xfffu + (rebias >> 13 & 1u)) >> 13))};
@@ -65,12 +66,20 @@ inline float to_float_odd(double x) {
 template <class T>
 T narrow(double x);
 template <>
-inline double narrow<double>(double x) { return x; }
+inline double narrow<double>(double x) {
+  return x;
+}
 template <>
-inline float narrow<float>(double x) { return static_cast<float>(x); }
+inline float narrow<float>(double x) {
+  return static_cast<float>(x);
+}
 template <>
-inline bfloat16 narrow<bfloat16>(double x) { return to_bfloat16(to_float_odd(x)); }
+inline bfloat16 narrow<bfloat16>(double x) {
+  return to_bfloat16(to_float_odd(x));
+}
 template <>
-inline float16 narrow<float16>(double x) { return to_float16(to_float_odd(x)); }
+inline float16 narrow<float16>(double x) {
+  return to_float16(to_float_odd(x));
+}
 
 }  // namespace brim::core

@@ -18,7 +18,8 @@ struct Slot {
 };
 
 // A slot made of typed functions.
-template <class Args, Status (*Run)(const Args&), Status (*Describe)(const Args&, const DeviceProps*, char*, size_t)>
+template <class Args, Status (*Run)(const Args&),
+          Status (*Describe)(const Args&, const DeviceProps*, char*, size_t)>
 constexpr Slot slot() {
   return {[](const void* a) { return Run(*static_cast<const Args*>(a)); },
           [](const void* a, const DeviceProps* d, char* text, size_t n) {

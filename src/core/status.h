@@ -17,8 +17,7 @@ inline Status success() {
 }  // namespace brim::core
 
 // Leaves the function with the first Status that is not success.
-#define BRIM_TRY(expression)                                            \
-  do {                                                                  \
-    if (::brim::Status status_ = (expression); status_.code != BRIM_OK) \
-      return status_;                                                   \
+#define BRIM_TRY(expression)                                                            \
+  do {                                                                                  \
+    if (::brim::Status status_ = (expression); status_.code != BRIM_OK) return status_; \
   } while (0)

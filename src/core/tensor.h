@@ -68,7 +68,8 @@ struct ShapeText {
   explicit ShapeText(const int64_t* values, int count) {
     int at = std::snprintf(text, sizeof text, "(");
     for (int i = 0; i < count; ++i)
-      at += std::snprintf(text + at, sizeof text - at, i ? ",%lld" : "%lld", static_cast<long long>(values[i]));
+      at +=
+          std::snprintf(text + at, sizeof text - at, i ? ",%lld" : "%lld", static_cast<long long>(values[i]));
     std::snprintf(text + at, sizeof text - at, ")");
   }
 };

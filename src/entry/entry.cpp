@@ -75,10 +75,11 @@ Status with_full_size(const char* name, const void* raw, Use&& use) {
   uint64_t size;
   std::memcpy(&size, raw, sizeof size);
   if (size < sizeof size || size > sizeof(Args))
-    return failure(BRIM_INVALID_ARGUMENT,
-                   "%s: struct_size is %llu, this library knows up to %zu bytes: set it to sizeof the args struct%s",
-                   name, static_cast<unsigned long long>(size), sizeof(Args),
-                   size > sizeof(Args) ? ", or update brim (the caller is newer)" : "");
+    return failure(
+        BRIM_INVALID_ARGUMENT,
+        "%s: struct_size is %llu, this library knows up to %zu bytes: set it to sizeof the args struct%s",
+        name, static_cast<unsigned long long>(size), sizeof(Args),
+        size > sizeof(Args) ? ", or update brim (the caller is newer)" : "");
   if (size == sizeof(Args)) return use(*static_cast<const Args*>(raw));
   Args full;
   std::memset(&full, 0, sizeof full);
@@ -99,7 +100,8 @@ Status with_args(brim_op op, const void* raw, Use&& use) {
                      BRIM_BACKEND_REFERENCE);
     BRIM_TRY(Validate(args, backend));
     const Slot* slot = find_slot(backend, op);
-    if (!slot) return failure(BRIM_NOT_AVAILABLE, "%s: not implemented on %s", kNames[op], backend_name(backend));
+    if (!slot)
+      return failure(BRIM_NOT_AVAILABLE, "%s: not implemented on %s", kNames[op], backend_name(backend));
     return use(*slot, static_cast<const void*>(&args));
   });
 }
@@ -111,9 +113,7 @@ Status no_throw(const char* name, Body&& body) noexcept {
     return body();
   } catch (const std::exception& e) {
     return failure(BRIM_INTERNAL_ERROR, "%s: %s", name, e.what());
-  } catch (...) {
-    return failure(BRIM_INTERNAL_ERROR, "%s: unknown exception", name);
-  }
+  } catch (...) { return failure(BRIM_INTERNAL_ERROR, "%s: unknown exception", name); }
 }
 
 // with_args for an op known by number.
@@ -122,23 +122,28 @@ Status with_op(brim_op op, const void* args, Use&& use) noexcept {
   switch (op) {
 #define BRIM_OP(family, mode, Args) \
   case BRIM_OP_##family##_##mode:   \
-    return no_throw(kNames[op], [&] { return with_args<Args, ops::validate_##family##_##mode>(op, args, use); });
+    return no_throw(kNames[op],     \
+                    [&] { return with_args<Args, ops::validate_##family##_##mode>(op, args, use); });
 #include "brim/ops.inc"
 #undef BRIM_OP
     default:
-      return failure(BRIM_INVALID_ARGUMENT, "brim: there is no op %d, expected 0 to %d", op, BRIM_OP_COUNT - 1);
+      return failure(BRIM_INVALID_ARGUMENT, "brim: there is no op %d, expected 0 to %d", op,
+                     BRIM_OP_COUNT - 1);
   }
 }
 
 Status describe(brim_op op, const void* args, const core::DeviceProps* device, char* text, size_t size) {
-  if (!text || size == 0) return failure(BRIM_INVALID_ARGUMENT, "brim_describe_plan: text is null or size is 0");
+  if (!text || size == 0)
+    return failure(BRIM_INVALID_ARGUMENT, "brim_describe_plan: text is null or size is 0");
   text[0] = '\0';
-  return with_op(op, args, [&](const Slot& slot, const void* a) { return slot.describe(a, device, text, size); });
+  return with_op(op, args,
+                 [&](const Slot& slot, const void* a) { return slot.describe(a, device, text, size); });
 }
 
 }  // namespace
 
-Status describe_plan_on(brim_op op, const void* args, const core::DeviceProps& device, char* text, size_t size) {
+Status describe_plan_on(brim_op op, const void* args, const core::DeviceProps& device, char* text,
+                        size_t size) {
   return describe(op, args, &device, text, size);
 }
 
@@ -162,9 +167,9 @@ using brim::core::success;
 
 extern "C" {
 
-#define BRIM_OP(family, mode, Args)                                                               \
-  brim_status brim_##family##_##mode(const Args* args) {                                          \
-    return brim::entry::with_op(BRIM_OP_##family##_##mode, args,                                  \
+#define BRIM_OP(family, mode, Args)                                                                 \
+  brim_status brim_##family##_##mode(const Args* args) {                                            \
+    return brim::entry::with_op(BRIM_OP_##family##_##mode, args,                                    \
                                 [](const brim::core::Slot& s, const void* a) { return s.run(a); }); \
   }
 #include "brim/ops.inc"

@@ -40,24 +40,29 @@ Status check_rotary_dim(const char* op, const brim_rope_args& a, int64_t d) {
   const int64_t w = table_width(a), r = resolved_rotary_dim(a);
   if (a.rotary_dim == 0 && a.pairing == BRIM_PAIRING_HALF && w != d)
     return failure(BRIM_INVALID_ARGUMENT,
-                   "%s: cos has %lld columns and head_dim is %lld: rotary_dim could be %lld or %lld, give it", op, ll(w),
-                   ll(d), ll(w), ll(2 * w));
+                   "%s: cos has %lld columns and head_dim is %lld: rotary_dim could be %lld or %lld, give it",
+                   op, ll(w), ll(d), ll(w), ll(2 * w));
   if (r < 0 || r % 2)
-    return failure(BRIM_INVALID_ARGUMENT, "%s: rotary_dim is %lld, expected an even number from 0 to head_dim", op, ll(r));
+    return failure(BRIM_INVALID_ARGUMENT,
+                   "%s: rotary_dim is %lld, expected an even number from 0 to head_dim", op, ll(r));
   if (r > d)
-    return failure(BRIM_INVALID_ARGUMENT, "%s: rotary_dim is %lld, more than head_dim, %lld", op, ll(r), ll(d));
+    return failure(BRIM_INVALID_ARGUMENT, "%s: rotary_dim is %lld, more than head_dim, %lld", op, ll(r),
+                   ll(d));
   if (a.pairing == BRIM_PAIRING_HALF) {
     if (w != r && w != r / 2)
-      return failure(BRIM_INVALID_ARGUMENT, "%s: cos has %lld columns, expected rotary_dim/2 or rotary_dim (%lld or %lld)",
-                     op, ll(w), ll(r / 2), ll(r));
+      return failure(BRIM_INVALID_ARGUMENT,
+                     "%s: cos has %lld columns, expected rotary_dim/2 or rotary_dim (%lld or %lld)", op,
+                     ll(w), ll(r / 2), ll(r));
   } else if (w == r && r > 0) {
-    return failure(BRIM_INVALID_ARGUMENT,
-                   "%s: cos has %lld columns, interleaved pairing expects rotary_dim/2 = %lld; two orders are in use: pass "
-                   "cos[..., :%lld] (and sin) where the halves repeat (GLM, DeepSeek), cos[..., ::2] where each column "
-                   "stands twice (Cohere)",
-                   op, ll(w), ll(r / 2), ll(r / 2));
+    return failure(
+        BRIM_INVALID_ARGUMENT,
+        "%s: cos has %lld columns, interleaved pairing expects rotary_dim/2 = %lld; two orders are "
+        "in use: pass cos[..., :%lld] (and sin) where the halves repeat (GLM, DeepSeek), "
+        "cos[..., ::2] where each column stands twice (Cohere)",
+        op, ll(w), ll(r / 2), ll(r / 2));
   } else if (w != r / 2) {
-    return failure(BRIM_INVALID_ARGUMENT, "%s: cos has %lld columns, expected rotary_dim/2 = %lld", op, ll(w), ll(r / 2));
+    return failure(BRIM_INVALID_ARGUMENT, "%s: cos has %lld columns, expected rotary_dim/2 = %lld", op, ll(w),
+                   ll(r / 2));
   }
   return success();
 }
@@ -71,36 +76,39 @@ Status check_tables(const char* op, const brim_rope_args& a, int64_t b, int64_t 
       sum += n;
     }
     if (2 * sum != resolved_rotary_dim(a))
-      return failure(BRIM_INVALID_ARGUMENT, "%s: sections (%d,%d,%d) sum to %lld, expected rotary_dim/2 = %lld", op,
-                     a.sections[0], a.sections[1], a.sections[2], ll(sum), ll(resolved_rotary_dim(a) / 2));
+      return failure(BRIM_INVALID_ARGUMENT,
+                     "%s: sections (%d,%d,%d) sum to %lld, expected rotary_dim/2 = %lld", op, a.sections[0],
+                     a.sections[1], a.sections[2], ll(sum), ll(resolved_rotary_dim(a) / 2));
     if (present(a.positions))
       return failure(BRIM_INVALID_ARGUMENT, "%s: position_ids and sections cannot be given together", op);
     if (t.rank != 4 || t.shape[0] != 3 || (t.shape[1] != 1 && t.shape[1] != b) || t.shape[2] != s)
       return failure(BRIM_INVALID_ARGUMENT,
-                     "%s: cos has shape %s, with sections expected (3,%lld,%lld,width) or (3,1,%lld,width)", op,
-                     core::shape_text(t).text, ll(b), ll(s), ll(s));
+                     "%s: cos has shape %s, with sections expected (3,%lld,%lld,width) or (3,1,%lld,width)",
+                     op, core::shape_text(t).text, ll(b), ll(s), ll(s));
     return success();
   }
   if (present(a.positions)) {
     if (t.rank != 2)
-      return failure(BRIM_INVALID_ARGUMENT, "%s: cos has shape %s, with position_ids expected a table (rows,width)", op,
+      return failure(BRIM_INVALID_ARGUMENT,
+                     "%s: cos has shape %s, with position_ids expected a table (rows,width)", op,
                      core::shape_text(t).text);
     return success();
   }
   if (t.rank == 2) {
     if (t.shape[0] > s)
       return failure(BRIM_INVALID_ARGUMENT,
-                     "%s: cos has %lld rows, q has %lld tokens in a sequence; pass position_ids to pick rows of a longer table",
+                     "%s: cos has %lld rows, q has %lld tokens in a sequence; pass position_ids to pick rows "
+                     "of a longer table",
                      op, ll(t.shape[0]), ll(s));
     if (t.shape[0] < s)
-      return failure(BRIM_INVALID_ARGUMENT, "%s: cos has %lld rows, q has %lld tokens in a sequence", op, ll(t.shape[0]),
-                     ll(s));
+      return failure(BRIM_INVALID_ARGUMENT, "%s: cos has %lld rows, q has %lld tokens in a sequence", op,
+                     ll(t.shape[0]), ll(s));
     return success();
   }
   if (t.rank != 3 || (t.shape[0] != 1 && t.shape[0] != b) || t.shape[1] != s) {
     if (b == 1)
-      return failure(BRIM_INVALID_ARGUMENT, "%s: cos has shape %s, expected (%lld,width) or (1,%lld,width)", op,
-                     core::shape_text(t).text, ll(s), ll(s));
+      return failure(BRIM_INVALID_ARGUMENT, "%s: cos has shape %s, expected (%lld,width) or (1,%lld,width)",
+                     op, core::shape_text(t).text, ll(s), ll(s));
     return failure(BRIM_INVALID_ARGUMENT,
                    "%s: cos has shape %s, expected (%lld,width), (1,%lld,width) or (%lld,%lld,width)", op,
                    core::shape_text(t).text, ll(s), ll(s), ll(b), ll(s));
@@ -119,16 +127,18 @@ Status check_positions(const char* op, const brim_rope_args& a, int64_t b, int64
   if (b == 1)
     return failure(BRIM_INVALID_ARGUMENT, "%s: position_ids has shape %s, expected (%lld) or (1,%lld)", op,
                    core::shape_text(p).text, ll(s), ll(s));
-  return failure(BRIM_INVALID_ARGUMENT, "%s: position_ids has shape %s, expected (%lld), (1,%lld) or (%lld,%lld)", op,
+  return failure(BRIM_INVALID_ARGUMENT,
+                 "%s: position_ids has shape %s, expected (%lld), (1,%lld) or (%lld,%lld)", op,
                  core::shape_text(p).text, ll(s), ll(s), ll(b), ll(s));
 }
 
 Status check_k_shape(const char* op, const brim_rope_args& a) {
   const Axes x = axes_of(a.layout);
-  if (a.k.rank == a.q.rank && size_at(a.k, x.batch) == size_at(a.q, x.batch) && a.k.shape[x.seq] == a.q.shape[x.seq] &&
-      a.k.shape[x.dim] == a.q.shape[x.dim])
+  if (a.k.rank == a.q.rank && size_at(a.k, x.batch) == size_at(a.q, x.batch) &&
+      a.k.shape[x.seq] == a.q.shape[x.seq] && a.k.shape[x.dim] == a.q.shape[x.dim])
     return success();
-  return failure(BRIM_INVALID_ARGUMENT, "%s: k has shape %s, q has %s; in layout %s only the heads may differ", op,
+  return failure(BRIM_INVALID_ARGUMENT,
+                 "%s: k has shape %s, q has %s; in layout %s only the heads may differ", op,
                  core::shape_text(a.k).text, core::shape_text(a.q).text, layout_name(a.layout));
 }
 
@@ -170,8 +180,8 @@ Status validate(const char* op, const brim_rope_args& a, brim_backend backend) {
   }
   const int rank = a.layout == BRIM_LAYOUT_THD ? 3 : 4;
   if (a.q.rank != rank)
-    return failure(BRIM_INVALID_ARGUMENT, "%s: q has shape %s, layout %s expects rank %d", op, core::shape_text(a.q).text,
-                   layout_name(a.layout), rank);
+    return failure(BRIM_INVALID_ARGUMENT, "%s: q has shape %s, layout %s expects rank %d", op,
+                   core::shape_text(a.q).text, layout_name(a.layout), rank);
   if (present(a.k) != present(a.k_out))
     return failure(BRIM_INVALID_ARGUMENT, "%s: %s is given without %s", op, present(a.k) ? "k" : "k_out",
                    present(a.k) ? "k_out" : "k");
@@ -190,7 +200,8 @@ Status validate(const char* op, const brim_rope_args& a, brim_backend backend) {
   BRIM_TRY(core::check_same_dtype(op, sin, cos));
   BRIM_TRY(core::check_dtype_mix(op, {q, k, cos}));
   if (a.q.dtype == BRIM_FLOAT64 && backend == BRIM_BACKEND_CUDA)
-    return failure(BRIM_INVALID_DTYPE, "%s: q is float64, which only the cpu and reference backends take", op);
+    return failure(BRIM_INVALID_DTYPE, "%s: q is float64, which only the cpu and reference backends take",
+                   op);
   BRIM_TRY(core::check_device(op, backend, {q, k, q_out, k_out, cos, sin, positions}));
 
   const Axes x = axes_of(a.layout);
@@ -284,8 +295,8 @@ Status check_rope_positions(const brim_rope_args& args, const RopeProblem& p) {
       const int64_t position = rope_position(args.positions.data, p.position_dtype,
                                              b * p.position_batch_stride + s * p.position_seq_stride);
       if (position < 0 || position >= p.table_rows)
-        return failure(BRIM_OUT_OF_RANGE, "rope: position_ids[%lld] is %lld, table has %lld rows", ll(b * p.seq + s),
-                       ll(position), ll(p.table_rows));
+        return failure(BRIM_OUT_OF_RANGE, "rope: position_ids[%lld] is %lld, table has %lld rows",
+                       ll(b * p.seq + s), ll(position), ll(p.table_rows));
     }
   return success();
 }

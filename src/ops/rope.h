@@ -32,9 +32,9 @@ enum class PairOrder : int { half = 0, interleaved = 1 };  // j and j + r/2; 2j 
 
 // The facts of a validated call, without pointers: comparable, printable, the input of every launch plan.
 struct RopeProblem {
-  brim_dtype dtype;        // of q and q_out
-  brim_dtype k_dtype;      // of k and k_out; BRIM_DTYPE_NONE without k
-  brim_dtype table_dtype;  // of cos and sin
+  brim_dtype dtype;           // of q and q_out
+  brim_dtype k_dtype;         // of k and k_out; BRIM_DTYPE_NONE without k
+  brim_dtype table_dtype;     // of cos and sin
   brim_dtype position_dtype;  // BRIM_DTYPE_NONE without positions
   int64_t batch, seq, q_heads, k_heads, head_dim, rotary_dim;
   int64_t table_rows;  // rows that may be read: the bound of a position

@@ -31,23 +31,25 @@ void rotate(const brim_rope_args& a, const RopeProblem& p, const Heads& x) {
   const Table *cos = static_cast<const Table*>(a.cos.data), *sin = static_cast<const Table*>(a.sin.data);
   for (int64_t b = 0; b < p.batch; ++b)
     for (int64_t s = 0; s < p.seq; ++s) {
-      const int64_t row =
-          p.position_dtype == BRIM_DTYPE_NONE
-              ? s
-              : ops::rope_position(a.positions.data, p.position_dtype,
-                                   b * p.position_batch_stride + s * p.position_seq_stride);
+      const int64_t row = p.position_dtype == BRIM_DTYPE_NONE
+                              ? s
+                              : ops::rope_position(a.positions.data, p.position_dtype,
+                                                   b * p.position_batch_stride + s * p.position_seq_stride);
       for (int64_t h = 0; h < x.heads; ++h) {
         const T* from = in + b * x.from.batch + s * x.from.seq + h * x.from.head;
         T* to = out + b * x.to.batch + s * x.to.seq + h * x.to.head;
         for (int64_t j = 0; j < p.rotary_dim / 2; ++j) {
-          const int64_t axis = p.has_sections ? ops::rope_section_axis(p.sections, p.sections_interleaved, j) : 0;
-          const double c = core::widen(
-              cos[axis * p.cos.axis + b * p.cos.batch + row * p.cos.row + j * p.cos.column]);
-          double sn = core::widen(sin[axis * p.sin.axis + b * p.sin.batch + row * p.sin.row + j * p.sin.column]);
+          const int64_t axis =
+              p.has_sections ? ops::rope_section_axis(p.sections, p.sections_interleaved, j) : 0;
+          const double c =
+              core::widen(cos[axis * p.cos.axis + b * p.cos.batch + row * p.cos.row + j * p.cos.column]);
+          double sn =
+              core::widen(sin[axis * p.sin.axis + b * p.sin.batch + row * p.sin.row + j * p.sin.column]);
           if (p.negate_sin) sn = -sn;
           const double x1 = core::widen(from[element(p.in_order, j, p.rotary_dim, 0) * x.from.dim]);
           const double x2 = core::widen(from[element(p.in_order, j, p.rotary_dim, 1) * x.from.dim]);
-          to[element(p.out_order, j, p.rotary_dim, 0) * x.to.dim] = core::narrow<T>(std::fma(-x2, sn, x1 * c));
+          to[element(p.out_order, j, p.rotary_dim, 0) * x.to.dim] =
+              core::narrow<T>(std::fma(-x2, sn, x1 * c));
           to[element(p.out_order, j, p.rotary_dim, 1) * x.to.dim] = core::narrow<T>(std::fma(x1, sn, x2 * c));
         }
         for (int64_t i = p.rotary_dim; i < p.head_dim; ++i) to[i * x.to.dim] = from[i * x.from.dim];
