@@ -16,8 +16,8 @@ namespace brim::harness {
 class Timed {
  public:
   virtual ~Timed() = default;
-  virtual double
-  run() = 0;  // microseconds, caches flushed by READING a buffer larger than the last level before
+  // Microseconds; before it, caches are flushed by READING a buffer larger than the last level.
+  virtual double run() = 0;
 };
 
 class Device {
