@@ -104,7 +104,8 @@ constexpr bool tokens_are_neighbours(const ops::RopeProblem& p, const Part& part
 }
 
 constexpr bool vector_tables(const ops::RopeProblem& p, const RopeVariant& v) {
-  if (p.has_sections || p.cos.column > 1 || p.sin.column > 1) return false;
+  const bool one_run = p.rotary_dim <= 2 || (p.cos.column == 1 && p.sin.column == 1);  // 0: expanded columns
+  if (p.has_sections || !one_run) return false;
   const int n = v.vector_bytes / core::element_size(v.dtype);
   const int columns = rope_split_column(v.in, v.out, n) ? n / 2 : n;
   return p.table_alignment >= std::min(columns * core::element_size(p.table_dtype), 16);
