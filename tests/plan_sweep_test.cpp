@@ -283,6 +283,10 @@ TEST(RopePlan, TheWidestVectorThatFitsIsTaken) {
   EXPECT_EQ(vec(96, 24, BRIM_BFLOAT16, 16), 8);
   EXPECT_EQ(vec(64, 6, BRIM_BFLOAT16, 16), 2);
   EXPECT_EQ(vec(64, 64, BRIM_FLOAT32, 16, Storage::transposed), 4);
+  constexpr int64_t kGiB = 1 << 30;  // steps between vectors have 32 bits
+  EXPECT_EQ(vec(kGiB / 4, kGiB / 4, BRIM_FLOAT32, 16), 16);
+  EXPECT_EQ(vec(kGiB, kGiB, BRIM_FLOAT32, 16), 4);
+  EXPECT_EQ(vec(kGiB, 64, BRIM_FLOAT32, 16), 4);
 }
 
 TEST(RopePlan, TablesAreReadAsVectorsOnlyWhereTheirColumnsAreOneRun) {
