@@ -138,7 +138,7 @@ Status check_aliasing(const char* op, const brim_rope_args& a) {
   const core::Named q{"q", a.q}, k{"k", a.k}, q_out{"q_out", a.q_out}, k_out{"k_out", a.k_out};
   const core::Named others[] = {{"cos", a.cos}, {"sin", a.sin}, {"position_ids", a.positions}};
   const auto in_place = [](const TensorView& out, const TensorView& in) {  // empty ones may share a null
-    return core::same_view(out, in) && core::element_count(in) > 0;
+    return core::same_view(out, in) && !core::empty(in);
   };
   if (!may_alias && in_place(a.q_out, a.q))
     return failure(BRIM_INVALID_ARGUMENT, "%s: pairing to_half cannot run in place: q_out is q", op);
@@ -217,7 +217,7 @@ RopeTableStrides table_strides(const TensorView& t) {
 
 // OR of the addresses and byte strides that lead to the first element of a row.
 uint64_t row_bits(const TensorView& t) {
-  if (!present(t)) return 0;
+  if (!present(t) || core::empty(t)) return 0;
   uint64_t bits = reinterpret_cast<uintptr_t>(t.data);
   for (int i = 0; i + 1 < t.rank; ++i)
     bits |= static_cast<uint64_t>(core::used_stride(t, i)) * core::element_size(t.dtype);
