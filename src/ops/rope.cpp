@@ -36,6 +36,14 @@ int64_t resolved_rotary_dim(const brim_rope_args& a) {
   return a.pairing == BRIM_PAIRING_HALF ? table_width(a) : 2 * table_width(a);
 }
 
+Status full_width_interleaved(const char* op, int64_t w) {
+  return failure(BRIM_INVALID_ARGUMENT,
+                 "%s: cos has %lld columns, interleaved pairing expects rotary_dim/2 = %lld; two orders are in use: pass "
+                 "cos[..., :%lld] (and sin) where the halves repeat (GLM, DeepSeek), cos[..., ::2] where each column "
+                 "stands twice (Cohere)",
+                 op, ll(w), ll(w / 2), ll(w / 2));
+}
+
 Status check_rotary_dim(const char* op, const brim_rope_args& a, int64_t d) {
   const int64_t w = table_width(a), r = resolved_rotary_dim(a);
   if (a.rotary_dim == 0 && a.pairing == BRIM_PAIRING_HALF && w != d)
@@ -44,6 +52,8 @@ Status check_rotary_dim(const char* op, const brim_rope_args& a, int64_t d) {
                    ll(d), ll(w), ll(2 * w));
   if (r < 0 || r % 2)
     return failure(BRIM_INVALID_ARGUMENT, "%s: rotary_dim is %lld, expected an even number from 0 to head_dim", op, ll(r));
+  if (a.rotary_dim == 0 && r > d && w <= d && w % 2 == 0)  // interleaved: half would have r = d here
+    return full_width_interleaved(op, w);
   if (r > d)
     return failure(BRIM_INVALID_ARGUMENT, "%s: rotary_dim is %lld, more than head_dim, %lld", op, ll(r), ll(d));
   if (a.pairing == BRIM_PAIRING_HALF) {
@@ -51,11 +61,7 @@ Status check_rotary_dim(const char* op, const brim_rope_args& a, int64_t d) {
       return failure(BRIM_INVALID_ARGUMENT, "%s: cos has %lld columns, expected rotary_dim/2 or rotary_dim (%lld or %lld)",
                      op, ll(w), ll(r / 2), ll(r));
   } else if (w == r && r > 0) {
-    return failure(BRIM_INVALID_ARGUMENT,
-                   "%s: cos has %lld columns, interleaved pairing expects rotary_dim/2 = %lld; two orders are in use: pass "
-                   "cos[..., :%lld] (and sin) where the halves repeat (GLM, DeepSeek), cos[..., ::2] where each column "
-                   "stands twice (Cohere)",
-                   op, ll(w), ll(r / 2), ll(r / 2));
+    return full_width_interleaved(op, w);
   } else if (w != r / 2) {
     return failure(BRIM_INVALID_ARGUMENT, "%s: cos has %lld columns, expected rotary_dim/2 = %lld", op, ll(w), ll(r / 2));
   }
