@@ -7,6 +7,7 @@
 #include "core/tensor.h"
 #include "entry/entry.h"
 #include "harness/check.h"
+#include "harness/models.h"
 #include "harness/rows.h"
 #include "options.h"
 #include "terminal.h"
@@ -22,7 +23,7 @@ struct Options {
   brim_backend backend = BRIM_BACKEND_AUTO;
   harness::CheckRequest request;
   bool list = false;
-  std::string json, csv;
+  std::string model_name, json, csv;
 };
 
 void list_cases(const harness::CheckRequest& request) {
@@ -92,6 +93,11 @@ class Summary {
 int run(Options& options) {
   harness::CheckRequest& request = options.request;
   request.ops = options.ops.chosen();
+  ops::ModelShape model;
+  if (!options.model_name.empty()) {
+    model = harness::load_model(options.model_name);
+    request.model = &model;
+  }
   if (options.list) {
     list_cases(request);
     return 0;
@@ -131,8 +137,9 @@ void add_check(CLI::App& app, Process& process) {
   options->ops.add_to(*command);
   add_backend(*command, options->backend, {BRIM_BACKEND_CPU, BRIM_BACKEND_CUDA, BRIM_BACKEND_REFERENCE});
   add_dtypes(*command, options->request.dtypes);
-  command->add_flag("--large", options->request.large,
-                    "the cases beyond 2^31 elements instead (tens of GiB)");
+  CLI::Option* const model = add_model(*command, options->model_name);
+  command->add_flag("--large", options->request.large, "the cases beyond 2^31 elements instead (tens of GiB)")
+      ->excludes(model);
   command->add_option("--seed", options->request.seed, "of the random data")->capture_default_str();
   command->add_flag("--list", options->list, "name the cases and run nothing");
   command->add_option("--json", options->json,

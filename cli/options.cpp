@@ -79,10 +79,15 @@ void add_dtypes(CLI::App& command, std::vector<brim_dtype>& dtypes) {
       ->check(one_of("dtype", names));
 }
 
+CLI::Option* add_model(CLI::App& command, std::string& name) {
+  return command.add_option(
+      "--model", name,
+      fmt::format("shapes of a model: the path of a Hugging Face config.json, or one of {}",
+                  fmt::join(harness::model_names(), ", ")));
+}
+
 void ShapeChoice::add_to(CLI::App& command) {
-  command.add_option("--model", model_name_,
-                     fmt::format("shapes of a model: the path of a Hugging Face config.json, or one of {}",
-                                 fmt::join(harness::model_names(), ", ")));
+  add_model(command, model_name_);
   command.add_option("--tokens", tokens_, "tokens, one or more numbers")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 32));
   command.add_option("--layout", layouts_,

@@ -27,6 +27,9 @@ void add_backend(CLI::App& command, brim_backend& backend, std::vector<brim_back
 // --dtype, one or more of the float types.
 void add_dtypes(CLI::App& command, std::vector<brim_dtype>& dtypes);
 
+// --model, a name or the path of a config.json.
+CLI::Option* add_model(CLI::App& command, std::string& name);
+
 // The shapes to bench or plan: --model, --tokens, --layout.
 class ShapeChoice {
  public:

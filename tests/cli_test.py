@@ -87,6 +87,18 @@ class Check(Command):
         self.assertGreater(len(lines), 100)
         self.assertEqual({line.split()[0] for line in lines}, {"rope_forward"})
 
+    def test_a_model_gives_the_shapes(self):
+        done = self.run_ok("check", "--model", "qwen3-8b", "--mode", "forward", "--backend", "cpu", "--dtype", "bfloat16",
+                           "--json", "-")
+        rows = json.loads(done.stdout)
+        self.assertEqual({(row["shape"]["heads"], row["shape"]["kv_heads"], row["shape"]["head_dim"]) for row in rows},
+                         {(32, 8, 128)})
+        self.assertTrue(all(row["ok"] and row["dtype"] == "bfloat16" for row in rows))
+        self.assertEqual(len(self.run_ok("check", "--list", "--mode", "forward", "--model", "qwen3-8b").stdout.splitlines()),
+                         3 * 2)  # types, out of place and in place
+        self.run_refused("check", "--large", "--model", "qwen3-8b")
+        self.assertIn("unknown model 'qwen'", self.run_refused("check", "--model", "qwen"))
+
     def test_seed_changes_the_data(self):
         def worst(seed):
             done = self.run_ok("check", "--mode", "forward", "--backend", "reference", "--dtype", "float16", "--json", "-",

@@ -283,6 +283,27 @@ TEST(RopePlan, TheWidestVectorThatFitsIsTaken) {
   EXPECT_EQ(vec(96, 24, BRIM_BFLOAT16, 16), 8);
   EXPECT_EQ(vec(64, 6, BRIM_BFLOAT16, 16), 2);
   EXPECT_EQ(vec(64, 64, BRIM_FLOAT32, 16, Storage::transposed), 4);
+  constexpr int64_t kGiB = 1 << 30;  // steps between vectors have 32 bits
+  EXPECT_EQ(vec(kGiB / 4, kGiB / 4, BRIM_FLOAT32, 16), 16);
+  EXPECT_EQ(vec(kGiB, kGiB, BRIM_FLOAT32, 16), 4);
+  EXPECT_EQ(vec(kGiB, 64, BRIM_FLOAT32, 16), 4);
+}
+
+TEST(RopePlan, TablesAreReadAsVectorsOnlyWhereTheirColumnsAreOneRun) {
+  const core::DeviceProps& h200 = *core::known_device("H200");
+  const auto vector_tables = [&](int64_t r, int64_t cos_column, int64_t sin_column) {
+    RopeProblem p =
+        problem({1, 64, 4, 4, 64, r}, BRIM_FLOAT32, BRIM_FLOAT32, kHalf, kHalf, Storage::bhsd, false);
+    p.cos.column = cos_column;
+    p.sin.column = sin_column;
+    return plan_rope(p, h200).launch[0].vector_tables;
+  };
+  EXPECT_TRUE(vector_tables(64, 1, 1));
+  EXPECT_FALSE(vector_tables(64, 2, 1));
+  EXPECT_FALSE(vector_tables(64, 1, 2));
+  EXPECT_FALSE(vector_tables(64, 0, 1));  // expanded
+  EXPECT_FALSE(vector_tables(64, 1, 0));
+  EXPECT_TRUE(vector_tables(2, 0, 0));  // a single column
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "ops/rope.h"
+
 namespace brim {
 namespace {
 
@@ -69,6 +71,13 @@ const Acceptance kAccepted[] = {
          t->shape[0] = 0;
          t->strides[1] = -5;
          t->data = nullptr;
+       }
+     }},
+    {"StridesOfNoHeadsMeanNothing",
+     [](Call& c) {
+       for (brim_tensor* t : {&c.args.q, &c.args.q_out}) {
+         t->shape[1] = 0;
+         for (int64_t& s : t->strides) s = INT64_MAX;
        }
      }},
     {"ToHalfOfEmptyTensors",  // which all have the address null
@@ -171,6 +180,16 @@ TEST_P(RopeAcceptance, Runs) {
 }
 INSTANTIATE_TEST_SUITE_P(Rows, RopeAcceptance, testing::ValuesIn(kAccepted),
                          [](const auto& row) { return std::string(row.param.name); });
+
+TEST(RopeProblem, AnEmptyViewDoesNotNarrowTheOthers) {
+  Call call;
+  for (brim_tensor* t : {&call.args.q, &call.args.q_out}) {
+    t->shape[1] = 0;
+    t->strides[0] = 7;
+    t->data = call.q + 1;
+  }
+  EXPECT_EQ(ops::make_rope_problem(call.args).alignment, 16);
+}
 
 }  // namespace
 }  // namespace brim

@@ -83,8 +83,17 @@ const Refusal kRefusals[] = {
      kArgument, "rotary_dim is 7, expected an even number from 0 to head_dim"},
     {"RotaryBeyondHeadDim", [](Call& c) { c.args.rotary_dim = 12; }, kArgument,
      "rotary_dim is 12, more than head_dim, 8"},
-    {"InterleavedInfersBeyondHeadDim", [](Call& c) { c.args.pairing = BRIM_PAIRING_INTERLEAVED; }, kArgument,
-     "rotary_dim is 16, more than head_dim, 8"},
+    {"InterleavedInfersBeyondHeadDim",
+     [](Call& c) {
+       c.args.pairing = BRIM_PAIRING_INTERLEAVED;
+       c.tables({kS, kD + 2});
+     },
+     kArgument, "rotary_dim is 20, more than head_dim, 8"},
+    {"InterleavedFullWidthWithoutRotaryDim", [](Call& c) { c.args.pairing = BRIM_PAIRING_INTERLEAVED; },
+     kArgument,
+     "cos has 8 columns, interleaved pairing expects rotary_dim/2 = 4; two orders are in use: pass cos[..., "
+     ":4] (and sin) "
+     "where the halves repeat (GLM, DeepSeek), cos[..., ::2] where each column stands twice (Cohere)"},
     {"HalfWidth",
      [](Call& c) {
        c.args.rotary_dim = 4;

@@ -56,6 +56,13 @@ const Refusal kRefusals[] = {
        for (int64_t& s : c.args.q.strides) s = 0;
      },
      kArgument, "q of shape (65536,65536,65536,65536) and strides (0,0,0,0) reaches beyond 64-bit offsets"},
+    {"SizesOfAnEmptyViewOverflow",
+     [](Call& c) {
+       c.args.q.shape[0] = c.args.q.shape[2] = int64_t{1} << 40;
+       c.args.q.shape[1] = 0;
+     },
+     kArgument,
+     "q of shape (1099511627776,0,1099511627776,8) and strides (120,40,8,1) reaches beyond 64-bit offsets"},
     {"StrideTimesSizeOverflows",
      [](Call& c) {
        c.args.q.strides[0] = INT64_MAX;
@@ -67,6 +74,8 @@ const Refusal kRefusals[] = {
      "q_out of shape (2,3,5,8) and strides (4611686018427387903,40,8,1) reaches beyond 64-bit offsets"},
     {"BeyondAnyAddressSpace", [](Call& c) { c.args.q_out.strides[0] = int64_t{1} << 60; }, kArgument,
      "q_out of shape (2,3,5,8) and strides (1152921504606846976,40,8,1) reaches beyond 64-bit offsets"},
+    {"TwiceItsBytesOverflow", [](Call& c) { c.args.q_out.strides[0] = int64_t{1} << 58; }, kArgument,
+     "q_out of shape (2,3,5,8) and strides (288230376151711744,40,8,1) reaches beyond 64-bit offsets"},
     {"NullData", [](Call& c) { c.args.sin.data = nullptr; }, kArgument,
      "sin has elements but its data is null"},
     {"UnalignedToItsElement", [](Call& c) { c.args.q.data = reinterpret_cast<char*>(c.q) + 2; }, kArgument,

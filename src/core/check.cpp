@@ -4,8 +4,9 @@
 
 namespace brim::core {
 namespace {
-// Beyond any address space, and small enough that sums of two extents stay within 64 bits (overlap.cpp adds them).
-constexpr int64_t kMaxBytes = int64_t{1} << 61;
+// Beyond any address space, and small enough that what is added up of two views stays within 64 bits: extents in
+// overlap.cpp, bytes read and written in plans.
+constexpr int64_t kMaxBytes = int64_t{1} << 60;
 }  // namespace
 
 Status check_view(const char* op, Named n) {
@@ -18,32 +19,28 @@ Status check_view(const char* op, Named n) {
   if (t.rank < 1 || t.rank > BRIM_MAX_RANK)
     return failure(BRIM_INVALID_ARGUMENT, "%s: %s has rank %d, expected 1 to %d", op, n.name, t.rank,
                    BRIM_MAX_RANK);
-  bool empty = false;
-  for (int i = 0; i < t.rank; ++i) {
+  for (int i = 0; i < t.rank; ++i)
     if (t.shape[i] < 0)
       return failure(BRIM_INVALID_ARGUMENT, "%s: %s has the negative size %lld on axis %d", op, n.name,
                      static_cast<long long>(t.shape[i]), i);
-    empty |= t.shape[i] == 0;
+  // Bytes that the view reaches over, and those of its elements; a size of 0 counts as 1, so that the product of any of
+  // the sizes stays within the bound too.
+  int64_t reach = size, bytes = size;
+  for (int i = 0; i < t.rank; ++i) {
+    int64_t step;
+    if (used_stride(t, i) < 0)
+      return failure(BRIM_INVALID_ARGUMENT,
+                     "%s: %s has the negative stride %lld on axis %d, which is not served", op, n.name,
+                     static_cast<long long>(t.strides[i]), i);
+    if (__builtin_mul_overflow(bytes, t.shape[i] > 1 ? t.shape[i] : 1, &bytes) || bytes > kMaxBytes ||
+        __builtin_mul_overflow(t.shape[i] - 1, used_stride(t, i), &step) ||
+        __builtin_mul_overflow(step, static_cast<int64_t>(size), &step) ||
+        __builtin_add_overflow(reach, step, &reach) || reach > kMaxBytes)
+      return failure(BRIM_INVALID_ARGUMENT, "%s: %s of shape %s and strides %s reaches beyond 64-bit offsets",
+                     op, n.name, shape_text(t).text, strides_text(t).text);
   }
-  if (!empty) {
-    int64_t bytes = size, elements = 1;
-    for (int i = 0; i < t.rank; ++i) {
-      int64_t step;
-      if (used_stride(t, i) < 0)
-        return failure(BRIM_INVALID_ARGUMENT,
-                       "%s: %s has the negative stride %lld on axis %d, which is not served", op, n.name,
-                       static_cast<long long>(t.strides[i]), i);
-      if (__builtin_mul_overflow(elements, t.shape[i], &elements) ||
-          __builtin_mul_overflow(t.shape[i] - 1, used_stride(t, i), &step) ||
-          __builtin_mul_overflow(step, static_cast<int64_t>(size), &step) ||
-          __builtin_add_overflow(bytes, step, &bytes) || bytes > kMaxBytes)
-        return failure(BRIM_INVALID_ARGUMENT,
-                       "%s: %s of shape %s and strides %s reaches beyond 64-bit offsets", op, n.name,
-                       shape_text(t).text, strides_text(t).text);
-    }
-    if (!t.data)
-      return failure(BRIM_INVALID_ARGUMENT, "%s: %s has elements but its data is null", op, n.name);
-  }
+  if (!t.data && !empty(t))
+    return failure(BRIM_INVALID_ARGUMENT, "%s: %s has elements but its data is null", op, n.name);
   if (reinterpret_cast<uintptr_t>(t.data) % size)
     return failure(BRIM_INVALID_ARGUMENT, "%s: %s's data is not aligned to its element of %d bytes", op,
                    n.name, size);

@@ -75,7 +75,7 @@ Overlap overlap(const TensorView& a, const TensorView& b) {
 }
 
 bool elements_distinct(const TensorView& t) {
-  if (element_count(t) == 0) return true;
+  if (empty(t)) return true;
   int order[BRIM_MAX_RANK], count = 0;
   for (int i = 0; i < t.rank; ++i) {
     if (t.shape[i] <= 1) continue;

@@ -36,22 +36,29 @@ constexpr const char* dtype_name(brim_dtype dtype) {
   }
 }
 
+inline bool empty(const TensorView& t) {
+  for (int i = 0; i < t.rank; ++i)
+    if (t.shape[i] == 0) return true;
+  return false;
+}
+
 inline int64_t element_count(const TensorView& t) {
   int64_t n = 1;
   for (int i = 0; i < t.rank; ++i) n *= t.shape[i];
   return n;
 }
 
-// The stride that addressing uses: that of an axis of size 1 (or 0) is meaningless and counts as 0.
-inline int64_t used_stride(const TensorView& t, int axis) { return t.shape[axis] > 1 ? t.strides[axis] : 0; }
+// The stride that addressing uses: that of an axis of size 1, and every one of an empty view, is meaningless and counts
+// as 0.
+inline int64_t used_stride(const TensorView& t, int axis) {
+  return t.shape[axis] > 1 && !empty(t) ? t.strides[axis] : 0;
+}
 
 // Elements from the first to one past the last that the view can reach; 0 for an empty view.
 inline int64_t span_elements(const TensorView& t) {
+  if (empty(t)) return 0;
   int64_t last = 0;
-  for (int i = 0; i < t.rank; ++i) {
-    if (t.shape[i] == 0) return 0;
-    last += (t.shape[i] - 1) * used_stride(t, i);
-  }
+  for (int i = 0; i < t.rank; ++i) last += (t.shape[i] - 1) * used_stride(t, i);
   return last + 1;
 }
 

@@ -149,7 +149,7 @@ __global__ void __launch_bounds__(kRopeThreads, rope_ctas_per_sm(Bytes))
   };
   const char* q_in = place(p.q.in, p.q.from, tile.head, column.in_first);
   const char* k_in = place(p.k.in, p.k.from, tile.head - l.q_heads, column.in_first);
-  // From the first vector to the second. Only single elements may lie more than 2 GiB apart.
+  // From the first vector to the second. Only single elements may lie 2 GiB or more apart.
   using Step = std::conditional_t<N == 1, int64_t, int32_t>;
   const Step in_step = static_cast<Step>((column.in_second - column.in_first) * (N == 1 ? 1 : sizeof(T)));
   char* q_out = place(p.q.out, p.q.to, tile.head, column.out_first);

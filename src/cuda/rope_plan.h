@@ -83,10 +83,11 @@ constexpr bool dense(const ops::RopeProblem& p, const Part& part) {
   return !part.has_k || (p.k.dim == 1 && p.k_out.dim == 1);
 }
 
-// The widest vector that divides every address, a half of the rotary part and the part that is copied.
+// The widest vector that divides every address, a half of the rotary part and the part that is copied. The
+// kernels step from one vector of a column to the other in 32 bits: longer heads go by elements.
 constexpr int vector_bytes(const ops::RopeProblem& p, const Part& part) {
   const int element = core::element_size(part.dtype);
-  if (!dense(p, part)) return element;
+  if (!dense(p, part) || p.head_dim > INT32_MAX / element) return element;
   const int64_t copied = p.in_place ? 0 : p.head_dim - p.rotary_dim;
   int bytes = std::max(p.alignment, element);
   while (bytes > element && (p.rotary_dim / 2 * element % bytes || copied * element % bytes)) bytes /= 2;
@@ -104,7 +105,8 @@ constexpr bool tokens_are_neighbours(const ops::RopeProblem& p, const Part& part
 }
 
 constexpr bool vector_tables(const ops::RopeProblem& p, const RopeVariant& v) {
-  if (p.has_sections || p.cos.column > 1 || p.sin.column > 1) return false;
+  const bool one_run = p.rotary_dim <= 2 || (p.cos.column == 1 && p.sin.column == 1);  // 0: expanded columns
+  if (p.has_sections || !one_run) return false;
   const int n = v.vector_bytes / core::element_size(v.dtype);
   const int columns = rope_split_column(v.in, v.out, n) ? n / 2 : n;
   return p.table_alignment >= std::min(columns * core::element_size(p.table_dtype), 16);

@@ -202,6 +202,14 @@ Devices make_devices() {
 
 std::vector<ops::Case> select_cases(const CheckRequest& request, brim_op op) {
   const ops::CaseList& list = ops::case_list(op);
+  if (request.model) {
+    std::vector<ops::Case> cases;
+    std::vector<brim_dtype> dtypes = request.dtypes;
+    if (dtypes.empty()) dtypes = {BRIM_FLOAT32, BRIM_BFLOAT16, BRIM_FLOAT16};
+    for (brim_dtype dtype : dtypes)
+      for (ops::Case& c : list.bench({.model = request.model, .dtype = dtype})) cases.push_back(std::move(c));
+    return cases;
+  }
   std::vector<ops::Case> cases = request.large ? list.large() : list.check();
   const auto unwanted = [&](const ops::Case& c) {
     return std::find(request.dtypes.begin(), request.dtypes.end(), c.dtype) == request.dtypes.end();

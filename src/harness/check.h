@@ -64,8 +64,9 @@ class Checker {
 struct CheckRequest {
   std::vector<brim_op> ops;
   std::vector<brim_backend> backends;
-  std::vector<brim_dtype> dtypes = {};  // only cases of these types; empty: all
-  bool large = false;                   // the cases beyond 2^31 elements, and only those
+  std::vector<brim_dtype> dtypes = {};     // only cases of these types; empty: all
+  bool large = false;                      // the cases beyond 2^31 elements, and only those
+  const ops::ModelShape* model = nullptr;  // instead, the cases that are benched for this model
   uint64_t seed = 1;
 };
 

@@ -36,6 +36,16 @@ int64_t resolved_rotary_dim(const brim_rope_args& a) {
   return a.pairing == BRIM_PAIRING_HALF ? table_width(a) : 2 * table_width(a);
 }
 
+Status full_width_interleaved(const char* op, int64_t w) {
+  return failure(
+      BRIM_INVALID_ARGUMENT,
+      "%s: cos has %lld columns, interleaved pairing expects rotary_dim/2 = %lld; two orders are in use: "
+      "pass "
+      "cos[..., :%lld] (and sin) where the halves repeat (GLM, DeepSeek), cos[..., ::2] where each column "
+      "stands twice (Cohere)",
+      op, ll(w), ll(w / 2), ll(w / 2));
+}
+
 Status check_rotary_dim(const char* op, const brim_rope_args& a, int64_t d) {
   const int64_t w = table_width(a), r = resolved_rotary_dim(a);
   if (a.rotary_dim == 0 && a.pairing == BRIM_PAIRING_HALF && w != d)
@@ -45,6 +55,8 @@ Status check_rotary_dim(const char* op, const brim_rope_args& a, int64_t d) {
   if (r < 0 || r % 2)
     return failure(BRIM_INVALID_ARGUMENT,
                    "%s: rotary_dim is %lld, expected an even number from 0 to head_dim", op, ll(r));
+  if (a.rotary_dim == 0 && r > d && w <= d && w % 2 == 0)  // interleaved: half would have r = d here
+    return full_width_interleaved(op, w);
   if (r > d)
     return failure(BRIM_INVALID_ARGUMENT, "%s: rotary_dim is %lld, more than head_dim, %lld", op, ll(r),
                    ll(d));
@@ -54,12 +66,7 @@ Status check_rotary_dim(const char* op, const brim_rope_args& a, int64_t d) {
                      "%s: cos has %lld columns, expected rotary_dim/2 or rotary_dim (%lld or %lld)", op,
                      ll(w), ll(r / 2), ll(r));
   } else if (w == r && r > 0) {
-    return failure(
-        BRIM_INVALID_ARGUMENT,
-        "%s: cos has %lld columns, interleaved pairing expects rotary_dim/2 = %lld; two orders are "
-        "in use: pass cos[..., :%lld] (and sin) where the halves repeat (GLM, DeepSeek), "
-        "cos[..., ::2] where each column stands twice (Cohere)",
-        op, ll(w), ll(r / 2), ll(r / 2));
+    return full_width_interleaved(op, w);
   } else if (w != r / 2) {
     return failure(BRIM_INVALID_ARGUMENT, "%s: cos has %lld columns, expected rotary_dim/2 = %lld", op, ll(w),
                    ll(r / 2));
@@ -148,7 +155,7 @@ Status check_aliasing(const char* op, const brim_rope_args& a) {
   const core::Named q{"q", a.q}, k{"k", a.k}, q_out{"q_out", a.q_out}, k_out{"k_out", a.k_out};
   const core::Named others[] = {{"cos", a.cos}, {"sin", a.sin}, {"position_ids", a.positions}};
   const auto in_place = [](const TensorView& out, const TensorView& in) {  // empty ones may share a null
-    return core::same_view(out, in) && core::element_count(in) > 0;
+    return core::same_view(out, in) && !core::empty(in);
   };
   if (!may_alias && in_place(a.q_out, a.q))
     return failure(BRIM_INVALID_ARGUMENT, "%s: pairing to_half cannot run in place: q_out is q", op);
@@ -228,7 +235,7 @@ RopeTableStrides table_strides(const TensorView& t) {
 
 // OR of the addresses and byte strides that lead to the first element of a row.
 uint64_t row_bits(const TensorView& t) {
-  if (!present(t)) return 0;
+  if (!present(t) || core::empty(t)) return 0;
   uint64_t bits = reinterpret_cast<uintptr_t>(t.data);
   for (int i = 0; i + 1 < t.rank; ++i)
     bits |= static_cast<uint64_t>(core::used_stride(t, i)) * core::element_size(t.dtype);

@@ -83,10 +83,11 @@ CaseTensor table(const RopeSpec& x, const char* name, Fill fill) {
     case RopeTables::axes_bs: t.shape = {3, x.b, x.s, width}; break;
     default: t.shape = {x.table_rows(), width}; break;
   }
-  if (x.strided_tables) {
+  if (x.table_stride != 1) {
     t.strides.resize(t.shape.size());
-    int64_t stride = 2;
-    for (size_t i = t.shape.size(); i-- > 0; stride *= t.shape[i]) t.strides[i] = stride;
+    t.strides.back() = x.table_stride;
+    int64_t stride = x.table_stride > 0 ? x.table_stride * width : 1;
+    for (size_t i = t.shape.size() - 1; i-- > 0; stride *= t.shape[i]) t.strides[i] = stride;
   }
   t.offset = x.view == RopeView::unaligned;
   return t;
@@ -153,7 +154,10 @@ std::string name_of(const RopeSpec& x) {
   name += std::string(x.infer_rotary_dim ? "inferred" : "") + "_" + kTables[static_cast<int>(x.tables)];
   if (has_positions(x.tables)) name += short_name(x.positions);
   if (x.sections_interleaved) name += "interleaved";
-  return name + (x.full_width ? "_fullwidth" : "") + (x.strided_tables ? "_stridedtables" : "") +
+  return name + (x.full_width ? "_fullwidth" : "") +
+         (x.table_stride == 0  ? "_expandedtables"
+          : x.table_stride > 1 ? "_stridedtables"
+                               : "") +
          kData[static_cast<int>(x.data)];
 }
 

@@ -49,8 +49,8 @@ struct RopeSpec {
   RopeView view = RopeView::contiguous;
   RopeTables tables = RopeTables::seq;
   brim_dtype positions = BRIM_INT64;
-  bool full_width = false;      // w = r, else r/2
-  bool strided_tables = false;  // inner stride 2
+  bool full_width = false;   // w = r, else r/2
+  int64_t table_stride = 1;  // of the columns; 0: expanded from one
   bool sections_interleaved = false;
   RopeData data = RopeData::normal;
 

@@ -83,7 +83,7 @@ RopeSpec spec_of(const Combination& c) {
   x.positions = c[kPositionType] ? BRIM_INT32 : BRIM_INT64;
   x.sections_interleaved = c[kSections];
   x.full_width = c[kWidth];
-  x.strided_tables = c[kInner];
+  x.table_stride = 1 + c[kInner];
   x.b = kTokens[c[kTokenCount]].b;
   x.s = kTokens[c[kTokenCount]].s;
   x.d = kDims[c[kDim]];
@@ -149,6 +149,9 @@ std::vector<RopeSpec> special_specs() {
       x.r = 0, x.infer_rotary_dim = true, x.pairing = BRIM_PAIRING_INTERLEAVED, x.in_place = in_place;
     });
   add([](RopeSpec& x) { x.d = x.r = 0; });
+  // Tables expanded over their columns.
+  for (brim_rope_pairing pairing : {BRIM_PAIRING_HALF, BRIM_PAIRING_INTERLEAVED, BRIM_PAIRING_TO_HALF})
+    add([&](RopeSpec& x) { x.pairing = pairing, x.table_stride = 0; });
   // A head dim that is odd: only the rotary part must be even.
   add([](RopeSpec& x) { x.d = 65, x.r = 64, x.q = x.k = BRIM_BFLOAT16; });
   add([](RopeSpec& x) { x.d = 7, x.r = 4, x.pairing = BRIM_PAIRING_INTERLEAVED, x.in_place = true; });

@@ -32,7 +32,7 @@ REFUSALS = [
     (table(S, 4), ValueError, "cos has 4 columns and head_dim is 8: rotary_dim could be 4 or 8, give it"),
     (dict(interleaved=True, rotary_dim=8), ValueError, "cos[..., :4] (and sin) where the halves repeat"),
     (dict(interleaved=True, rotary_dim=8), ValueError, "cos[..., ::2] where each column stands twice"),
-    (dict(interleaved=True), ValueError, "rotary_dim is 16, more than head_dim, 8"),
+    (dict(interleaved=True), ValueError, "cos[..., :4] (and sin) where the halves repeat"),
     (table(S + 1, D), ValueError, "cos has 6 rows, q has 5 tokens in a sequence; pass position_ids"),
     (table(S - 1, D), ValueError, "cos has 4 rows, q has 5 tokens"),
     (table(3, S, D), ValueError, "cos has shape (3,5,8), expected (5,width), (1,5,width) or (2,5,width)"),
