@@ -10,6 +10,7 @@ import torch
 from torch.autograd import forward_ad
 
 from . import _checks
+from ._checks import is_integer
 from ._layout import ORDER_OF_INPUT, axis_order, empty_in_order
 
 _rope = torch.ops.brim.rope.default
@@ -71,8 +72,12 @@ def rope(
         raise ValueError(f"rope: interleaved is {interleaved!r}, expected False, True or 'to_half'")
     if rotary_dim is None:
         rotary_dim = 0  # the core's word for "infer it"
+    elif not is_integer(rotary_dim):
+        raise TypeError(f"rope: rotary_dim is {rotary_dim!r}, expected an integer or None")
     elif rotary_dim <= 0:
         raise ValueError(f"rope: rotary_dim is {rotary_dim}, expected an even number from 2 to head_dim, or None")
+    if sections is not None:
+        _check_sections(sections)
     if position_ids is not None:
         _check_positions(position_ids, cos)
     tables = (cos, sin, position_ids)
@@ -231,6 +236,13 @@ def _type_error(q, k, cos, sin):
                 f"rope: {a} is {type_of(a)} and {b} is {type_of(b)}; these two types do not mix in one call"
             )
     return TypeError("rope: q is float64, which is for the CPU only")
+
+
+def _check_sections(sections):
+    if not isinstance(sections, (list, tuple)) or not all(is_integer(n) for n in sections):
+        raise TypeError(f"rope: sections is {sections!r}, expected a list of 3 integers")
+    if len(sections) == 3 and not any(sections):  # the core's word for "none"
+        raise ValueError("rope: sections are all 0, expected 3 numbers that sum to rotary_dim/2")
 
 
 def _check_positions(position_ids, cos):
