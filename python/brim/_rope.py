@@ -90,6 +90,8 @@ def rope(
 def _rotate(q, k, q_order, k_order, tables, options):
     # Inside a level of forward-mode derivatives the Function says that it has none; the op alone would drop them.
     if _is_tracked(q, k) or forward_ad._current_level >= 0:
+        if k is q:  # torch.compile loses one of the two gradients of a tensor that a Function takes twice (torch 2.11)
+            k = k.view_as(k)
         out = _Rope.apply(q, k, q_order, k_order, *tables, options)
     elif k is None:
         out = _rope_one(q, *tables, *options, q_order)

@@ -105,6 +105,20 @@ def test_97_compiled_training_step(device, backend, interleaved):
             assert got.stride() == want.stride()
 
 
+def test_97_compiled_with_one_tensor_as_q_and_k(device):
+    torch._dynamo.reset()
+    x, _, cos, sin = inputs(device, grad=True)
+
+    def step(x):
+        a, b = brim.rope(x, x, cos, sin, layout="bshd")
+        return (2 * a + 3 * b).square().sum()
+
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    got, want = (torch.autograd.grad(f(x), x)[0] for f in (compiled, step))
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(want, 50 * x.detach(), atol=1e-4, rtol=1e-5)
+
+
 def test_97_in_place_breaks_the_graph_and_runs_eagerly(device):
     torch._dynamo.reset()
 
