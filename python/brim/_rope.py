@@ -112,7 +112,11 @@ class _Rope(torch.autograd.Function):
         if k is None:
             return _rope_one(q, cos, sin, position_ids, *options, q_order)
         ctx.k_order = axis_order(k)
-        return _rope(q, k, cos, sin, position_ids, *options, q_order, k_order)
+        outputs = _rope(q, k, cos, sin, position_ids, *options, q_order, k_order)
+        wants_q, wants_k = ctx.needs_input_grad[:2]
+        if wants_q != wants_k:  # else what comes after would compute a gradient for the other one too
+            ctx.mark_non_differentiable(outputs[1 if wants_q else 0])
+        return outputs
 
     @staticmethod
     def backward(ctx, dq, dk=None):
