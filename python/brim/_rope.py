@@ -13,6 +13,9 @@ from . import _checks
 from ._checks import is_integer
 from ._layout import ORDER_OF_INPUT, axis_order, empty_in_order
 
+_creation_meta = torch._C._autograd._get_creation_meta
+_ORDINARY_VIEW = torch._C._autograd.CreationMeta.DEFAULT
+
 _rope = torch.ops.brim.rope.default
 _rope_one = torch.ops.brim.rope_one.default
 _rope_in_place = torch.ops.brim.rope_.default
@@ -143,10 +146,8 @@ def _rotate_in_place(q, k, tables, options):
         torch.autograd.graph.increment_version(tensors)
         return q, k
     for name, x in zip("qk", tensors):
-        if x.requires_grad and x.is_leaf:
-            raise RuntimeError(
-                f"rope: {name} is a leaf Variable that requires grad and is being used in an in-place operation"
-            )
+        if x.requires_grad:
+            _check_may_change(name, x)
     if k is not None and _buffer(q) is _buffer(k):
         raise RuntimeError(
             "rope: q and k are views of one buffer, and autograd cannot follow two views of it changed in place by one "
@@ -161,6 +162,21 @@ def _rotate_in_place(q, k, tables, options):
             arguments = None
     torch.autograd.graph.increment_version([x for x in tensors if not x.requires_grad])
     return q, k
+
+
+def _check_may_change(name, x):
+    """What torch refuses to see changed in place. It would say so by itself, but only after the op has written."""
+    if x.is_leaf:
+        what = "a leaf Variable that requires grad"
+    elif not x._is_view():
+        return
+    elif x._base.is_leaf and x._base.requires_grad:
+        what = "a view of a leaf Variable that requires grad"
+    elif _creation_meta(x) != _ORDINARY_VIEW:
+        what = "a view made by a function of several outputs (split, chunk, unbind) or out of autograd's sight"
+    else:
+        return
+    raise RuntimeError(f"rope: {name} is {what} and is being used in an in-place operation")
 
 
 class _RotatedInPlace(torch.autograd.Function):

@@ -272,6 +272,31 @@ def test_in_place_refuses_leaves_and_writes_nothing(device):
         leaf.requires_grad_(False)
 
 
+def made_without_grad(x):
+    with torch.no_grad():
+        return x[:, :H]
+
+
+@pytest.mark.parametrize(
+    "view, text",
+    [
+        (lambda leaf: leaf[:, :H], "q is a view of a leaf Variable that requires grad"),
+        (lambda leaf: (leaf * 1).split([H, HK], 1)[0], "q is a view made by a function of several outputs"),
+        (lambda leaf: (leaf * 1).unflatten(1, (1, -1)).unbind(1)[0][:, :H], "q is a view made by a function of several"),
+        (lambda leaf: made_without_grad(leaf * 1), "q is a leaf Variable that requires grad"),
+    ],
+)
+def test_in_place_refuses_views_that_torch_refuses_and_writes_nothing(device, view, text):
+    cos, sin = brim.rope_tables(S, D, device=device)
+    q = view(torch.randn(B, H + HK, S, D, device=device, requires_grad=True))
+    before, version = q.detach().clone(), q._version
+    with pytest.raises(RuntimeError):
+        q.mul_(1)
+    with pytest.raises(RuntimeError, match=text):
+        brim.rope(q, None, cos, sin, inplace=True)
+    assert torch.equal(q.detach(), before) and q._version == version
+
+
 def test_in_place_on_two_views_of_one_buffer(device):
     cos, sin = brim.rope_tables(S, D, device=device)
     packed = torch.randn(B, S, H + HK, D, device=device, requires_grad=True)
