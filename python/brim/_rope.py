@@ -80,7 +80,7 @@ def rope(
     elif rotary_dim <= 0:
         raise ValueError(f"rope: rotary_dim is {rotary_dim}, expected an even number from 2 to head_dim, or None")
     if sections is not None:
-        _check_sections(sections)
+        sections = _checked_sections(sections)
     if position_ids is not None:
         _check_positions(position_ids, cos)
     tables = (cos, sin, position_ids)
@@ -260,11 +260,12 @@ def _type_error(q, k, cos, sin):
     return TypeError("rope: q is float64, which is for the CPU only")
 
 
-def _check_sections(sections):
+def _checked_sections(sections):
     if not isinstance(sections, (list, tuple)) or not all(is_integer(n) for n in sections):
         raise TypeError(f"rope: sections is {sections!r}, expected a list of 3 integers")
     if len(sections) == 3 and not any(sections):  # the core's word for "none"
         raise ValueError("rope: sections are all 0, expected 3 numbers that sum to rotary_dim/2")
+    return tuple(sections)  # the caller's list may change before backward reads it
 
 
 def _check_positions(position_ids, cos):

@@ -188,6 +188,15 @@ def test_backward_twice_adds_up(device):
     assert torch.equal(q.grad, 2 * once)
 
 
+def test_a_list_of_sections_may_change_before_backward(device):
+    cos, sin, options = tables("sections", D, device, torch.float32)
+    q = torch.randn(shapes("bhsd")[0], device=device, requires_grad=True)
+    y, _ = brim.rope(q, None, cos, sin, rotary_dim=D, **options)
+    options["sections"].reverse()
+    y.square().sum().backward()
+    torch.testing.assert_close(q.grad, 2 * q.detach(), atol=1e-5, rtol=1e-5)
+
+
 def test_tables_changed_before_backward_are_noticed(device):
     cos, sin = brim.rope_tables(S, D, device=device)
     q = torch.randn(shapes("bhsd")[0], device=device, requires_grad=True)
