@@ -1,6 +1,8 @@
-"""Whether calls on a GPU look at their data before they run, as the CPU always does."""
+"""What several ops check: whether calls on a GPU look at their data first, as the CPU always does; types of options."""
 
 import os
+
+import torch
 
 enabled = os.environ.get("BRIM_CHECKS", "0") not in ("", "0")
 
@@ -14,3 +16,8 @@ def set_checks(on: bool) -> None:
     """
     global enabled
     enabled = bool(on)
+
+
+def is_integer(x) -> bool:
+    """Of Python, of numpy, or a size that torch.compile knows by name only."""
+    return isinstance(x, (int, torch.SymInt)) or (hasattr(x, "__index__") and not isinstance(x, torch.Tensor))

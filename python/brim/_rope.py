@@ -10,7 +10,11 @@ import torch
 from torch.autograd import forward_ad
 
 from . import _checks
+from ._checks import is_integer
 from ._layout import ORDER_OF_INPUT, axis_order, empty_in_order
+
+_creation_meta = torch._C._autograd._get_creation_meta
+_ORDINARY_VIEW = torch._C._autograd.CreationMeta.DEFAULT
 
 _rope = torch.ops.brim.rope.default
 _rope_one = torch.ops.brim.rope_one.default
@@ -71,8 +75,12 @@ def rope(
         raise ValueError(f"rope: interleaved is {interleaved!r}, expected False, True or 'to_half'")
     if rotary_dim is None:
         rotary_dim = 0  # the core's word for "infer it"
+    elif not is_integer(rotary_dim):
+        raise TypeError(f"rope: rotary_dim is {rotary_dim!r}, expected an integer or None")
     elif rotary_dim <= 0:
         raise ValueError(f"rope: rotary_dim is {rotary_dim}, expected an even number from 2 to head_dim, or None")
+    if sections is not None:
+        sections = _checked_sections(sections)
     if position_ids is not None:
         _check_positions(position_ids, cos)
     tables = (cos, sin, position_ids)
@@ -85,6 +93,8 @@ def rope(
 def _rotate(q, k, q_order, k_order, tables, options):
     # Inside a level of forward-mode derivatives the Function says that it has none; the op alone would drop them.
     if _is_tracked(q, k) or forward_ad._current_level >= 0:
+        if k is q:  # torch.compile loses one of the two gradients of a tensor that a Function takes twice (torch 2.11)
+            k = k.view_as(k)
         out = _Rope.apply(q, k, q_order, k_order, *tables, options)
     elif k is None:
         out = _rope_one(q, *tables, *options, q_order)
@@ -105,7 +115,11 @@ class _Rope(torch.autograd.Function):
         if k is None:
             return _rope_one(q, cos, sin, position_ids, *options, q_order)
         ctx.k_order = axis_order(k)
-        return _rope(q, k, cos, sin, position_ids, *options, q_order, k_order)
+        outputs = _rope(q, k, cos, sin, position_ids, *options, q_order, k_order)
+        wants_q, wants_k = ctx.needs_input_grad[:2]
+        if wants_q != wants_k:  # else what comes after would compute a gradient for the other one too
+            ctx.mark_non_differentiable(outputs[1 if wants_q else 0])
+        return outputs
 
     @staticmethod
     def backward(ctx, dq, dk=None):
@@ -132,10 +146,8 @@ def _rotate_in_place(q, k, tables, options):
         torch.autograd.graph.increment_version(tensors)
         return q, k
     for name, x in zip("qk", tensors):
-        if x.requires_grad and x.is_leaf:
-            raise RuntimeError(
-                f"rope: {name} is a leaf Variable that requires grad and is being used in an in-place operation"
-            )
+        if x.requires_grad:
+            _check_may_change(name, x)
     if k is not None and _buffer(q) is _buffer(k):
         raise RuntimeError(
             "rope: q and k are views of one buffer, and autograd cannot follow two views of it changed in place by one "
@@ -150,6 +162,21 @@ def _rotate_in_place(q, k, tables, options):
             arguments = None
     torch.autograd.graph.increment_version([x for x in tensors if not x.requires_grad])
     return q, k
+
+
+def _check_may_change(name, x):
+    """What torch refuses to see changed in place. It would say so by itself, but only after the op has written."""
+    if x.is_leaf:
+        what = "a leaf Variable that requires grad"
+    elif not x._is_view():
+        return
+    elif x._base.is_leaf and x._base.requires_grad:
+        what = "a view of a leaf Variable that requires grad"
+    elif _creation_meta(x) != _ORDINARY_VIEW:
+        what = "a view made by a function of several outputs (split, chunk, unbind) or out of autograd's sight"
+    else:
+        return
+    raise RuntimeError(f"rope: {name} is {what} and is being used in an in-place operation")
 
 
 class _RotatedInPlace(torch.autograd.Function):
@@ -231,6 +258,14 @@ def _type_error(q, k, cos, sin):
                 f"rope: {a} is {type_of(a)} and {b} is {type_of(b)}; these two types do not mix in one call"
             )
     return TypeError("rope: q is float64, which is for the CPU only")
+
+
+def _checked_sections(sections):
+    if not isinstance(sections, (list, tuple)) or not all(is_integer(n) for n in sections):
+        raise TypeError(f"rope: sections is {sections!r}, expected a list of 3 integers")
+    if len(sections) == 3 and not any(sections):  # the core's word for "none"
+        raise ValueError("rope: sections are all 0, expected 3 numbers that sum to rotary_dim/2")
+    return tuple(sections)  # the caller's list may change before backward reads it
 
 
 def _check_positions(position_ids, cos):

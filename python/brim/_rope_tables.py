@@ -2,6 +2,8 @@
 
 import torch
 
+from ._checks import is_integer
+
 _RULES = {"default": 0, "linear": 1, "dynamic": 2, "yarn": 3, "longrope": 4, "llama3": 5}
 # The numbers of a rule, with what stands for "not given". Names as in transformers.
 _NUMBERS = {
@@ -49,9 +51,14 @@ def rope_tables(
         raise ValueError(f"rope_tables: interleaved is {interleaved!r}, expected False, True or 'to_half'")
     if dtype not in (torch.float32, torch.bfloat16, torch.float16, torch.float64):
         raise TypeError(f"rope_tables: dtype is {dtype}, expected float32, bfloat16, float16 or float64")
+    for name, value in (("max_position", max_position), ("rotary_dim", rotary_dim), ("seq_len", seq_len or 0)):
+        if not is_integer(value):
+            raise TypeError(f"rope_tables: {name} is {value!r}, expected an integer")
     if seq_len is not None and seq_len <= 0:
         raise ValueError(f"rope_tables: seq_len is {seq_len}, expected a positive number or None")
     scaling = {} if scaling is None else scaling
+    if not isinstance(scaling, dict):
+        raise TypeError(f"rope_tables: scaling is a {type(scaling).__name__}, expected a dict or None")
     unknown = scaling.keys() - _NUMBERS.keys() - _ELSEWHERE
     if unknown:
         raise ValueError(f"rope_tables: scaling has {min(unknown)!r}, which is no parameter that brim knows")
@@ -63,12 +70,14 @@ def rope_tables(
         if base not in (10000.0, theta):
             raise ValueError(f"rope_tables: base is {base}, but scaling has rope_theta {theta}")
         base = theta
+    if base == 0:  # the core's word for "not given"
+        raise ValueError("rope_tables: base is 0, expected a positive number")
     numbers = {name: scaling.get(name) for name in _NUMBERS}
     numbers = {name: absent if numbers[name] is None else numbers[name] for name, absent in _NUMBERS.items()}
     cos, sin = torch.ops.brim.rope_tables(
         max_position,
         rotary_dim,
-        halves_repeated=interleaved is False,
+        halves_repeated=not interleaved,
         base=base,
         seq_len=seq_len or 0,
         rule=_RULES[rule],

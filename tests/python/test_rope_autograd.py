@@ -154,7 +154,7 @@ def test_only_wanted_gradients_are_made(device, wanted, inplace):
     x = {n: torch.randn(shape, device=device, requires_grad=n == wanted) for n, shape in zip("qk", shapes("bhsd"))}
     inputs = [t * 1 for t in x.values()] if inplace else x.values()
     a, b = brim.rope(*inputs, cos, sin, inplace=inplace)
-    assert a.requires_grad or wanted == "k" or not inplace
+    assert (a.requires_grad, b.requires_grad) == (wanted == "q", wanted == "k")  # or attention would compute both
     (a.square().sum() + b.square().sum()).backward()
     other = x["k" if wanted == "q" else "q"]
     assert other.grad is None
@@ -165,7 +165,7 @@ def test_only_wanted_gradients_are_computed(device):
     cos, sin = brim.rope_tables(S, D, device=device)
     q, k = (torch.randn(shape, device=device) for shape in shapes("bhsd"))
     a, b = brim.rope(q, k.requires_grad_(), cos, sin)
-    dq, dk, *_ = a.grad_fn.apply(torch.ones_like(a), torch.ones_like(b))
+    dq, dk, *_ = b.grad_fn.apply(torch.ones_like(a), torch.ones_like(b))
     assert dq is None and dk is not None
 
 
@@ -186,6 +186,15 @@ def test_backward_twice_adds_up(device):
     once = q.grad.clone()
     loss.backward()
     assert torch.equal(q.grad, 2 * once)
+
+
+def test_a_list_of_sections_may_change_before_backward(device):
+    cos, sin, options = tables("sections", D, device, torch.float32)
+    q = torch.randn(shapes("bhsd")[0], device=device, requires_grad=True)
+    y, _ = brim.rope(q, None, cos, sin, rotary_dim=D, **options)
+    options["sections"].reverse()
+    y.square().sum().backward()
+    torch.testing.assert_close(q.grad, 2 * q.detach(), atol=1e-5, rtol=1e-5)
 
 
 def test_tables_changed_before_backward_are_noticed(device):
@@ -270,6 +279,31 @@ def test_in_place_refuses_leaves_and_writes_nothing(device):
             assert torch.equal(q, before[0]) and torch.equal(k, before[1])
             brim.rope(q, k, cos, sin, inplace=True)  # as torch allows
         leaf.requires_grad_(False)
+
+
+def made_without_grad(x):
+    with torch.no_grad():
+        return x[:, :H]
+
+
+@pytest.mark.parametrize(
+    "view, text",
+    [
+        (lambda leaf: leaf[:, :H], "q is a view of a leaf Variable that requires grad"),
+        (lambda leaf: (leaf * 1).split([H, HK], 1)[0], "q is a view made by a function of several outputs"),
+        (lambda leaf: (leaf * 1).unflatten(1, (1, -1)).unbind(1)[0][:, :H], "q is a view made by a function of several"),
+        (lambda leaf: made_without_grad(leaf * 1), "q is a leaf Variable that requires grad"),
+    ],
+)
+def test_in_place_refuses_views_that_torch_refuses_and_writes_nothing(device, view, text):
+    cos, sin = brim.rope_tables(S, D, device=device)
+    q = view(torch.randn(B, H + HK, S, D, device=device, requires_grad=True))
+    before, version = q.detach().clone(), q._version
+    with pytest.raises(RuntimeError):
+        q.mul_(1)
+    with pytest.raises(RuntimeError, match=text):
+        brim.rope(q, None, cos, sin, inplace=True)
+    assert torch.equal(q.detach(), before) and q._version == version
 
 
 def test_in_place_on_two_views_of_one_buffer(device):

@@ -105,6 +105,38 @@ def test_97_compiled_training_step(device, backend, interleaved):
             assert got.stride() == want.stride()
 
 
+@pytest.mark.parametrize("wanted", [("q",), ("k",), ("q", "k")])
+def test_97_compiled_with_some_gradients_wanted(device, wanted):
+    torch._dynamo.reset()
+    q, k, cos, sin = inputs(device)
+    leaves = [x.requires_grad_() for name, x in (("q", q), ("k", k)) if name in wanted]
+
+    def step(q, k):
+        a, b = brim.rope(q, k, cos, sin, layout="bshd")
+        return a, b, a.sin().sum() + b.cos().sum()
+
+    results = []
+    for f in (step, torch.compile(step, fullgraph=True, backend="aot_eager")):
+        a, b, loss = f(q, k)
+        results.append([a, b, *torch.autograd.grad(loss, leaves)])
+    for got, want in zip(*results):
+        torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-6)
+
+
+def test_97_compiled_with_one_tensor_as_q_and_k(device):
+    torch._dynamo.reset()
+    x, _, cos, sin = inputs(device, grad=True)
+
+    def step(x):
+        a, b = brim.rope(x, x, cos, sin, layout="bshd")
+        return (2 * a + 3 * b).square().sum()
+
+    compiled = torch.compile(step, fullgraph=True, backend="aot_eager")
+    got, want = (torch.autograd.grad(f(x), x)[0] for f in (compiled, step))
+    torch.testing.assert_close(got, want, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(want, 50 * x.detach(), atol=1e-4, rtol=1e-5)
+
+
 def test_97_in_place_breaks_the_graph_and_runs_eagerly(device):
     torch._dynamo.reset()
 

@@ -48,6 +48,7 @@ REFUSALS = [
     (dict(sections=[2, 2]), ValueError, "sections needs 3 entries"),
     (lambda a: table(3, B, S, D)(a) | dict(sections=[2, 2, 2]), ValueError, "sections (2,2,2) sum to 6, expected"),
     (dict(sections=[2, 1, 1]), ValueError, "with sections expected (3,2,5,width)"),
+    (dict(sections=[0, 0, 0]), ValueError, "sections are all 0, expected 3 numbers that sum to rotary_dim/2"),
     # options
     (dict(layout="sbhd"), ValueError, "layout is 'sbhd', expected 'bhsd', 'bshd' or 'thd'"),
     (dict(interleaved="half"), ValueError, "interleaved is 'half', expected False, True or 'to_half'"),
@@ -67,6 +68,9 @@ REFUSALS = [
     (dict(q=[1.0]), TypeError, "q is a list, expected a torch.Tensor"),
     (lambda a: dict(cos=a["cos"].cpu().numpy()), TypeError, "cos is a ndarray, expected a torch.Tensor"),
     (lambda a: positions(S, dtype=torch.float32)(a), TypeError, "position_ids is float32, expected int32 or int64"),
+    (dict(rotary_dim=8.0), TypeError, "rotary_dim is 8.0, expected an integer or None"),
+    (dict(sections=[2.0, 1.0, 1.0]), TypeError, "sections is [2.0, 1.0, 1.0], expected a list of 3 integers"),
+    (dict(sections=4), TypeError, "sections is 4, expected a list of 3 integers"),
     (dict(position_ids=[0, 1, 2, 3, 4]), TypeError, "position_ids is a list"),
 ]
 

@@ -104,7 +104,7 @@ def test_one_rounding(dtype):
         assert ((got.double() - want).abs() <= half_ulp).all()
 
 
-@pytest.mark.parametrize("interleaved, width", [(False, R), (True, R // 2), ("to_half", R // 2)])
+@pytest.mark.parametrize("interleaved, width", [(False, R), (0, R), (True, R // 2), ("to_half", R // 2)])
 def test_width_follows_the_pairing(interleaved, width):
     cos, sin = brim.rope_tables(5, R, interleaved=interleaved)
     assert cos.shape == sin.shape == (5, width) and cos.is_contiguous()
@@ -150,7 +150,12 @@ def test_the_parameters_of_a_config_are_taken_as_they_stand():
         (dict(rotary_dim=7), ValueError, "rotary_dim is 7, expected an even positive number"),
         (dict(rotary_dim=0), ValueError, "rotary_dim is 0"),
         (dict(max_position=-1), ValueError, "negative"),
+        (dict(max_position=10.0), TypeError, "max_position is 10.0, expected an integer"),
+        (dict(rotary_dim="8"), TypeError, "rotary_dim is '8', expected an integer"),
+        (dict(seq_len=4.5), TypeError, "seq_len is 4.5, expected an integer"),
         (dict(base=-1.0), ValueError, "base is -1"),
+        (dict(base=0.0), ValueError, "base is 0, expected a positive number"),
+        (dict(scaling=["linear"]), TypeError, "scaling is a list, expected a dict or None"),
         (dict(seq_len=0), ValueError, "seq_len is 0"),
         (dict(dtype=torch.int32), TypeError, "dtype is torch.int32"),
         (dict(interleaved="halves"), ValueError, "interleaved is 'halves'"),
