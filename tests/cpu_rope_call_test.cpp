@@ -97,9 +97,7 @@ TEST_P(CpuRopeCall, WithinTheBoundOfTheReference) {
       EXPECT_LE(worst, 1.0) << core::dtype_name(dtype) << " pairing " << pairing;
       // float64 is held against a float64 reference with the same formula: there the fused form is exactly
       // it.
-      if (dtype != BRIM_FLOAT64) {
-        EXPECT_GE(worst, 0.3) << "the bound is loose or nothing was computed";
-      }
+      if (dtype != BRIM_FLOAT64) { EXPECT_GE(worst, 0.3) << "the bound is loose or nothing was computed"; }
     }
 }
 
