@@ -14,7 +14,7 @@ TEST(CpuDevice, EveryFormOfCopyCopies) {
   const auto device = make_cpu_device();
   for (size_t bytes :
        {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{4097}, size_t{1} << 20, (size_t{5} << 20) + 7}) {
-    std::vector<uint8_t> data(bytes);
+    std::vector<uint8_t> data(bytes + 1);
     for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<uint8_t>(i * 37 + (i >> 8));
     auto* from = static_cast<uint8_t*>(device->allocate(bytes));
     auto* to = static_cast<uint8_t*>(device->allocate(bytes + 1));
