@@ -5,6 +5,8 @@ import torch
 from ._checks import is_integer
 
 _RULES = {"default": 0, "linear": 1, "dynamic": 2, "yarn": 3, "longrope": 4, "llama3": 5}
+# Names that published configs have for them; "mrope" says where positions come from and changes no table.
+_ALIASES = {"mrope": "default", "su": "longrope"}
 # The numbers of a rule, with what stands for "not given". Names as in transformers.
 _NUMBERS = {
     "factor": 0.0,
