@@ -5,7 +5,7 @@
 #   tools/setup.sh python   a Python environment in .venv with PyTorch and what the Python tests need
 set -eu
 
-build="g++ cmake ninja-build ccache pkg-config libgtest-dev libhwy-dev libcli11-dev nlohmann-json3-dev libfmt-dev"
+build="g++ cmake ninja-build ccache pkg-config libgtest-dev libhwy-dev libcli11-dev nlohmann-json3-dev libfmt-dev python3"
 lint="clang-format-14 cppcheck shellcheck"
 python="torch==2.11.0 transformers==5.24.0 pytest numpy scikit-build-core"
 
