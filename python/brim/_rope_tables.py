@@ -65,6 +65,7 @@ def rope_tables(
     if unknown:
         raise ValueError(f"rope_tables: scaling has {min(unknown)!r}, which is no parameter that brim knows")
     rule = scaling.get("rope_type", scaling.get("type", "default"))
+    rule = _ALIASES.get(rule, rule)
     if rule not in _RULES:
         raise ValueError(f"rope_tables: rope_type is {rule!r}, expected one of {', '.join(_RULES)}")
     theta = scaling.get("rope_theta")
