@@ -36,9 +36,15 @@ inline constexpr int kMostThreadsZ = 64;           // of blockDim.z
 // vectors: 0.80 with 4, 0.74 with 8).
 constexpr int rope_unroll(int vector_bytes) { return vector_bytes >= 16 ? 2 : 4; }
 
-// CTAs of kRopeThreads per SM that registers must leave room for: 80 registers a thread for 16-byte vectors,
-// 64 for others.
-constexpr int rope_ctas_per_sm(int vector_bytes) { return vector_bytes >= 16 ? 3 : 4; }
+// CTAs of kRopeThreads per SM that registers must leave room for: 80 registers a thread for 16-byte vectors, 64 for others.
+// From sm_100 on the 8-byte kernels need up to 74.
+constexpr int rope_ctas_per_sm(int vector_bytes) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+  return vector_bytes >= 8 ? 3 : 4;
+#else
+  return vector_bytes >= 16 ? 3 : 4;
+#endif
+}
 
 // Every kernel that is built: type x vector x pair orders.
 inline constexpr auto kRopeVariants = [] {
