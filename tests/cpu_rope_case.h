@@ -161,8 +161,8 @@ class RopeCase {
     std::vector<int64_t> strides(shape.size(), spec.column_stride);
     for (size_t i = shape.size() - 1; i-- > 0;)
       strides[i] = strides[i + 1] * std::max<int64_t>(shape[i + 1], 1) + 1;
-    cos_ = Tensor(spec.table, shape, strides, spec.shift);
-    sin_ = Tensor(spec.table, shape, strides, spec.shift);
+    cos_ = Tensor(spec.table, shape, strides, spec.shift, 0);
+    sin_ = Tensor(spec.table, shape, strides, spec.shift, 0);
     cos_.fill(random, 1);
     sin_.fill(random, 1);
     if (spec.positions) {
@@ -187,7 +187,8 @@ class RopeCase {
   // Runs on `isa` and compares every element, canary and untouched input with what they must be. With `cut`,
   // as on a machine with 3 threads and without caches: in several units, streaming where it can.
   void check(const char* isa, bool cut = false) {
-    Tensor q_in = q_.clone(), k_in = k_.clone(), q_out, k_out;
+    const size_t tail = spec_.in_place ? Tensor::kGuard : 0;
+    Tensor q_in = q_.clone(tail), k_in = k_.clone(tail), q_out, k_out;
     if (!spec_.in_place) {
       std::mt19937_64 noise(1);
       q_out = make(spec_.q, spec_.h, spec_.out, noise);

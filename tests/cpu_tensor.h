@@ -1,6 +1,7 @@
 // Tensors for tests: any type, layout and alignment, with canaries around and between the elements.
 #pragma once
 
+#include <algorithm>
 #include <cstring>
 #include <random>
 #include <vector>
@@ -18,8 +19,10 @@ class Tensor {
   static constexpr size_t kGuard = 256;
 
   Tensor() = default;
-  // `shift` elements from a 64-byte boundary.
-  Tensor(brim_dtype dtype, std::vector<int64_t> shape, std::vector<int64_t> strides, int64_t shift = 0)
+  // `shift` elements from a 64-byte boundary, with `tail` bytes of canaries behind: none for a tensor that is
+  // only read, so that the address sanitizer sees a read past its end.
+  Tensor(brim_dtype dtype, std::vector<int64_t> shape, std::vector<int64_t> strides, int64_t shift = 0,
+         size_t tail = kGuard)
       : shift_(shift) {
     view_.dtype = dtype;
     view_.rank = static_cast<int>(shape.size());
@@ -28,9 +31,12 @@ class Tensor {
       view_.strides[i] = strides[i];
     }
     const size_t bytes = core::span_elements(view_) * size();
-    storage_.assign(kGuard + shift * size() + bytes + kGuard + 64, kCanary);
+    storage_.resize(kGuard + 64 + shift * size() + bytes + tail);
     const size_t misaligned = reinterpret_cast<uintptr_t>(storage_.data()) % 64;
-    view_.data = storage_.data() + kGuard + (64 - misaligned) + shift * size();
+    const size_t first = kGuard + 64 - misaligned + shift * size();
+    storage_.resize(first + bytes + tail);  // shrinks in place
+    std::fill(storage_.begin(), storage_.end(), kCanary);
+    view_.data = storage_.data() + first;
     used_.assign(storage_.size(), 0);
     each([&](int64_t offset) { std::memset(used_.data() + (at(offset) - storage_.data()), 1, size()); });
   }
@@ -39,9 +45,9 @@ class Tensor {
   Tensor(Tensor&&) = default;
   Tensor& operator=(Tensor&&) = default;
 
-  Tensor clone() const {
+  Tensor clone(size_t tail = kGuard) const {
     Tensor t(view_.dtype, {view_.shape, view_.shape + view_.rank},
-             {view_.strides, view_.strides + view_.rank}, shift_);
+             {view_.strides, view_.strides + view_.rank}, shift_, tail);
     each([&](int64_t offset) { std::memcpy(t.at(offset), at(offset), size()); });
     return t;
   }
@@ -55,7 +61,7 @@ class Tensor {
   // body(element offset) for each index, the last axis fastest.
   template <class Body>
   void each(Body&& body) const {
-    if (core::element_count(view_) == 0) return;
+    if (!core::present(view_) || core::element_count(view_) == 0) return;
     int64_t index[BRIM_MAX_RANK] = {};
     for (;;) {
       int64_t offset = 0;

@@ -52,7 +52,9 @@ def rope(
     writes j and j + r/2 (DeepSeek); w = r/2 for both.
     rotary_dim: r, the width that is rotated; the elements beyond pass through. None: as the tables say, where that is
     certain (w = d with interleaved=False, else r = 2w).
-    inverse: the transposed rotation. inplace: writes q and k themselves and returns them; in eager mode only.
+    inverse: the transposed rotation.
+    inplace: writes q and k themselves and returns them; in eager mode only. Where gradients are recorded, q and k that
+    are leaves, views of one buffer or views from split, chunk or unbind are refused (RuntimeError).
 
     A position outside the table is an IndexError on the CPU; on a GPU it turns the token's rotated elements into NaN,
     unless brim.set_checks(True) asks for the error.

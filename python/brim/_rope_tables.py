@@ -5,6 +5,8 @@ import torch
 from ._checks import is_integer
 
 _RULES = {"default": 0, "linear": 1, "dynamic": 2, "yarn": 3, "longrope": 4, "llama3": 5}
+# Names that published configs have for them; "mrope" says where positions come from and changes no table.
+_ALIASES = {"mrope": "default", "su": "longrope"}
 # The numbers of a rule, with what stands for "not given". Names as in transformers.
 _NUMBERS = {
     "factor": 0.0,
@@ -63,6 +65,7 @@ def rope_tables(
     if unknown:
         raise ValueError(f"rope_tables: scaling has {min(unknown)!r}, which is no parameter that brim knows")
     rule = scaling.get("rope_type", scaling.get("type", "default"))
+    rule = _ALIASES.get(rule, rule)
     if rule not in _RULES:
         raise ValueError(f"rope_tables: rope_type is {rule!r}, expected one of {', '.join(_RULES)}")
     theta = scaling.get("rope_theta")

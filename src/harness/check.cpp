@@ -204,10 +204,13 @@ std::vector<ops::Case> select_cases(const CheckRequest& request, brim_op op) {
   const ops::CaseList& list = ops::case_list(op);
   if (request.model) {
     std::vector<ops::Case> cases;
-    std::vector<brim_dtype> dtypes = request.dtypes;
-    if (dtypes.empty()) dtypes = {BRIM_FLOAT32, BRIM_BFLOAT16, BRIM_FLOAT16};
-    for (brim_dtype dtype : dtypes)
-      for (ops::Case& c : list.bench({.model = request.model, .dtype = dtype})) cases.push_back(std::move(c));
+    ops::BenchRequest bench;
+    bench.model = request.model;
+    const std::vector<brim_dtype> usual{BRIM_FLOAT32, BRIM_BFLOAT16, BRIM_FLOAT16};
+    for (brim_dtype dtype : request.dtypes.empty() ? usual : request.dtypes) {
+      bench.dtype = dtype;
+      for (ops::Case& c : list.bench(bench)) cases.push_back(std::move(c));
+    }
     return cases;
   }
   std::vector<ops::Case> cases = request.large ? list.large() : list.check();

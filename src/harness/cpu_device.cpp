@@ -84,8 +84,10 @@ class CpuDevice final : public Device {
   }
   void release(void* memory) noexcept override { std::free(memory); }
   size_t free_bytes() const override { return available_bytes(); }
-  void upload(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
-  void download(void* to, const void* from, size_t bytes) override { std::memcpy(to, from, bytes); }
+  void upload(void* to, const void* from, size_t bytes) override {
+    if (bytes) std::memcpy(to, from, bytes);
+  }
+  void download(void* to, const void* from, size_t bytes) override { upload(to, from, bytes); }
   void synchronize() override {}
 
   std::unique_ptr<Timed> timed(std::function<void()> work) override {

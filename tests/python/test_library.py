@@ -1,10 +1,12 @@
 """The library that holds the ops, as loaded into a process."""
 
 import ctypes
+import os
 import subprocess
 import sys
 
 import brim
+import pytest
 import torch
 from conftest import needs_cuda
 
@@ -34,6 +36,12 @@ def test_any_number_of_threads_gives_the_same_bits():
     finally:
         torch.set_num_threads(before)
     assert torch.equal(results[0], results[1]) and torch.equal(results[0], results[2])
+
+
+@pytest.mark.parametrize("value, on", [("0", False), ("1", True)])
+def test_the_environment_switches_checks_on(value, on):
+    code = f"import brim; assert brim._checks.enabled is {on}"
+    assert subprocess.run([sys.executable, "-c", code], env=os.environ | {"BRIM_CHECKS": value}).returncode == 0
 
 
 @needs_cuda

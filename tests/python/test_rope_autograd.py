@@ -291,7 +291,7 @@ def made_without_grad(x):
     [
         (lambda leaf: leaf[:, :H], "q is a view of a leaf Variable that requires grad"),
         (lambda leaf: (leaf * 1).split([H, HK], 1)[0], "q is a view made by a function of several outputs"),
-        (lambda leaf: (leaf * 1).unflatten(1, (1, -1)).unbind(1)[0][:, :H], "q is a view made by a function of several"),
+        (lambda leaf: (leaf * 1)[:, None].unbind(1)[0][:, :H], "q is a view made by a function of several outputs"),
         (lambda leaf: made_without_grad(leaf * 1), "q is a leaf Variable that requires grad"),
     ],
 )

@@ -123,6 +123,27 @@ def test_97_compiled_with_some_gradients_wanted(device, wanted):
         torch.testing.assert_close(got, want, atol=1e-6, rtol=1e-6)
 
 
+@pytest.mark.parametrize("sections_interleaved", [False, True])
+@pytest.mark.parametrize("inverse", [False, True])
+def test_97_compiled_with_sections_and_partial_rotary(device, sections_interleaved, inverse):
+    torch._dynamo.reset()
+    options = dict(layout="bshd", rotary_dim=6, sections=[1, 1, 1], sections_interleaved=sections_interleaved)
+
+    def step(q, k, cos, sin):
+        return brim.rope(q, k, cos, sin, inverse=inverse, **options)
+
+    compiled = torch.compile(step, fullgraph=True, dynamic=True, backend="aot_eager")
+    for s in (7, 2):
+        q, k, cos, sin = inputs(device, s, grad=True)
+        cos, sin = (torch.stack((t, t.flip(0), -t))[:, None, :, :3] for t in (cos, sin))
+        results = []
+        for f in (step, compiled):
+            outputs = f(q, k, cos, sin)
+            results.append([*outputs, *torch.autograd.grad(outputs, (q, k), [y.detach() for y in outputs])])
+        for got, want in zip(*results):
+            assert torch.equal(got, want)
+
+
 def test_97_compiled_with_one_tensor_as_q_and_k(device):
     torch._dynamo.reset()
     x, _, cos, sin = inputs(device, grad=True)

@@ -136,6 +136,16 @@ def test_78_longrope_switches_one_past_the_original_length():
     assert angle(max_position=2, seq_len=4097) == pytest.approx(0.5)
 
 
+def test_names_of_published_configs():
+    plain = brim.rope_tables(9, 8)
+    mrope = brim.rope_tables(9, 8, scaling={"type": "mrope", "mrope_section": [2, 1, 1]})
+    assert torch.equal(plain[0], mrope[0]) and torch.equal(plain[1], mrope[1])
+    numbers = dict(short_factor=[1.0, 2.0, 3.0, 4.0], long_factor=[5.0] * 4, original_max_position_embeddings=4)
+    numbers |= {"max_position_embeddings": 16}
+    for a, b in zip(*(brim.rope_tables(9, 8, scaling=numbers | {"type": name}) for name in ("su", "longrope"))):
+        assert torch.equal(a, b)
+
+
 def test_the_parameters_of_a_config_are_taken_as_they_stand():
     a = brim.rope_tables(
         9, 8, scaling={"type": "linear", "factor": 2.0, "rope_theta": 500.0, "mrope_section": [2, 1, 1]}
