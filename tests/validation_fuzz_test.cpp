@@ -45,11 +45,14 @@ class Spoiler {
     }
     // Large in a consistent way, so that it gets past the comparison of shapes.
     if (pick(4) == 0) {
-      const int axis = pick(4);
-      const int64_t n = number();
-      for (brim_tensor* t : {&a.q, &a.k, &a.q_out, &a.k_out}) t->shape[axis] = n;
-      if (axis == 2) a.cos.shape[0] = a.sin.shape[0] = n;
-      if (pick(2) == 0) a.q.strides[axis] = a.q_out.strides[axis] = number();
+      for (int axes = 1 + pick(3); axes > 0; --axes) {
+        const int axis = pick(4);
+        const int64_t n = pick(2) ? 2 : number();
+        for (brim_tensor* t : {&a.q, &a.k, &a.q_out, &a.k_out}) t->shape[axis] = n;
+        if (axis == 2) a.cos.shape[0] = a.sin.shape[0] = n;
+        a.q.strides[axis] = number();
+        a.q_out.strides[axis] = number();
+      }
     }
   }
 
