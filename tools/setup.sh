@@ -51,7 +51,10 @@ case "${1:-build}" in
     ;;
   python)
     interpreter=${PYTHON:-python3}
-    if ! "$interpreter" -c "import venv, ensurepip" 2>/dev/null; then debian python3 python3-venv; fi
+    # Debian keeps apart what makes environments, and the headers that torch.compile needs for the CPU.
+    "$interpreter" -c "import venv, ensurepip" 2>/dev/null || debian python3 python3-venv
+    "$interpreter" -c "import os, sysconfig; os.stat(sysconfig.get_path('include') + '/Python.h')" 2>/dev/null ||
+      debian python3-dev
     "$interpreter" -c "import sys; sys.exit(sys.version_info < (3, 10))" || { echo "setup: Python 3.10 or newer is needed"; exit 1; }
     [ -x .venv/bin/python ] || "$interpreter" -m venv .venv
     echo "setup: installing PyTorch and the Python tools into .venv (about 4.6 GB)"
