@@ -185,7 +185,7 @@ class RopeCase {
   Tensor& sin() { return sin_; }
 
   // Runs on `isa` and compares every element, canary and untouched input with what they must be. With `cut`,
-  // as on a machine with 3 threads and without caches: in several units, streaming where it can.
+  // as on a machine with 3 threads and without caches: in several units, past the caches where it can.
   void check(const char* isa, bool cut = false) {
     const size_t tail = spec_.in_place ? Tensor::kGuard : 0;
     Tensor q_in = q_.clone(tail), k_in = k_.clone(tail), q_out, k_out;
@@ -209,7 +209,7 @@ class RopeCase {
     if (spec_.in_place) return;
     EXPECT_TRUE(same_bits(q_in, q_) && same_bits(k_in, k_)) << isa << ": an input was written" << describe();
   }
-  bool streamed() const { return streamed_; }  // the last check with `cut`
+  cpu::Writing writing() const { return writing_; }  // the last check with `cut`
 
   RopeArgs arguments(const Tensor& q, const Tensor& k, const Tensor& q_out, const Tensor& k_out) const {
     RopeArgs args;
@@ -258,7 +258,7 @@ class RopeCase {
     cpu::Isa id;
     ASSERT_TRUE(ok(cpu::choose_isa("rope", isa, &id)));
     for (int64_t unit = plan.units; unit-- > 0;) cpu::rope_body(id)(plan.call, unit, unit + 1);
-    streamed_ = plan.call.parts[0].stream;
+    writing_ = plan.call.parts[0].writing;
   }
 
   void compare(const char* isa, const brim_rope_args& args, const char* name, const Tensor& original,
@@ -313,7 +313,7 @@ class RopeCase {
 
   RopeSpec spec_;
   Tensor q_, k_, cos_, sin_, positions_;
-  bool streamed_ = false;
+  cpu::Writing writing_ = cpu::Writing::plain;
 };
 
 }  // namespace brim::test

@@ -122,7 +122,10 @@ TEST_P(CpuRope, HugeHead) {
       }
 }
 
-// Outputs larger than the caches are streamed past them: the same bits, nothing written outside.
+using cpu::Writing;
+
+// Outputs larger than the caches go past them: the same bits, nothing written outside. Here in vectors that
+// are whole cache lines.
 TEST_P(CpuRope, StreamedOutputs) {
   for (brim_dtype dtype : kTypes)
     for (brim_rope_pairing pairing : kPairings)
@@ -141,10 +144,63 @@ TEST_P(CpuRope, StreamedOutputs) {
           std::mt19937_64 random(r);
           RopeCase c(spec, random);
           c.check(GetParam(), true);
-          EXPECT_EQ(c.streamed(), pairing != BRIM_PAIRING_HALF || r * c.q().size() % 128 == 0)
-              << c.describe();
+          const bool halves = pairing != BRIM_PAIRING_INTERLEAVED;
+          const bool whole = !halves || r * c.q().size() % 128 == 0;
+          EXPECT_EQ(c.writing(), whole ? Writing::stream : Writing::stage) << c.describe();
           if (HasFailure()) return;
         }
+}
+
+// Heads that are not: made in L1 first.
+TEST_P(CpuRope, StagedOutputs) {
+  for (brim_dtype dtype : kTypes)
+    for (brim_rope_pairing pairing : kPairings)
+      for (Storage in : {Storage::head_major, Storage::token_major, Storage::packed})
+        for (Storage out : {Storage::head_major, Storage::token_major, Storage::packed, Storage::gaps})
+          for (int64_t d : {6, 23, 56, 80, 92, 128, 192, 320, 700}) {
+            RopeSpec spec;
+            spec.q = spec.k = dtype;
+            spec.table = table_for(dtype);
+            spec.s = 29;
+            spec.h = 19;
+            spec.hk = d % 3 ? 2 : 1;
+            spec.r = d % 8 ? d / 2 * 2 : d - 16;
+            spec.d = d;
+            spec.pairing = pairing;
+            spec.in = in;
+            spec.out = out;
+            spec.shift = 1 + d % 5;
+            std::mt19937_64 random(d);
+            RopeCase c(spec, random);
+            c.check(GetParam(), true);
+            const int64_t head = d * c.q().size(), run = head * (in == Storage::head_major ? spec.s : spec.h);
+            const bool adjoin = out == Storage::head_major ? in == out : in != Storage::head_major;
+            if (out != Storage::gaps) {
+              EXPECT_EQ(c.writing(), adjoin && head <= 4096 && run >= 512 ? Writing::stage : Writing::plain)
+                  << c.describe();
+            }
+            if (HasFailure()) return;
+          }
+}
+
+// Heads that do not adjoin, too, where each is made of whole lines, though its halves are not.
+TEST_P(CpuRope, StagedHeadsThatDoNotAdjoin) {
+  for (int64_t d : {32, 48, 96, 160})
+    for (int64_t shift : {0, 1}) {
+      RopeSpec spec;
+      spec.q = spec.k = BRIM_BFLOAT16;
+      spec.s = 13;
+      spec.h = 9;
+      spec.hk = 2;
+      spec.r = spec.d = d;
+      spec.in = Storage::head_major;
+      spec.out = Storage::token_major;
+      spec.shift = shift;
+      std::mt19937_64 random(d);
+      RopeCase c(spec, random);
+      c.check(GetParam(), true);
+      EXPECT_EQ(c.writing(), shift == 0 && d % 32 == 0 ? Writing::stage : Writing::plain) << c.describe();
+    }
 }
 
 TEST_P(CpuRope, NothingToDo) {

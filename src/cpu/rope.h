@@ -10,6 +10,18 @@ namespace brim::cpu {
 // the L1 cache.
 inline constexpr int64_t kRopeTableBytes = 32768;
 
+// Columns of the tables are padded to a multiple of this, the most that a body takes in one step.
+inline constexpr int64_t kRopeColumnBlock = 32;
+
+// Bytes of heads that a body stages at most (Writing::stage); a larger head is not staged.
+inline constexpr int64_t kRopeStageBytes = 4096;
+
+enum class Writing {
+  plain,   // through the caches
+  stream,  // past them, out of place, each run of a head in whole cache lines
+  stage    // past them, out of place, in lines that are made of several heads first (cpu/stage.h)
+};
+
 struct RopePart {  // q or k
   const void* in;
   void* out;
@@ -17,9 +29,9 @@ struct RopePart {  // q or k
   ops::RopeStrides from, to;
   int64_t heads;
   bool in_place;
-  bool stream;  // write past the caches: large, out of place, and every run of a head starts and ends on a
-                // cache line
-  bool head_major;  // one head's tokens lie closer together than one token's heads
+  Writing writing;
+  bool head_major;          // one head's tokens lie closer together than one token's heads
+  int64_t heads_per_stage;  // of the nearer axis: of a head's tokens or a token's heads
 };
 
 struct RopeCall {
@@ -30,6 +42,7 @@ struct RopeCall {
   // The tables of a unit: rows of `pitch` columns, of which a pass fills `columns` (all r/2, unless that is
   // huge).
   int64_t columns, pitch;
+  int64_t fetch_ahead;  // fetch_ahead_bytes()
 
   // A unit is one batch row's block of tokens with a block of the heads of q and k together, the heads'
   // blocks fastest.

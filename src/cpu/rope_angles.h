@@ -33,17 +33,26 @@ HWY_INLINE void load_columns(const T* p, int64_t stride, int64_t n, C* out, bool
   for (; j < n; ++j) columns(hn::CappedTag<C, 1>(), j);
 }
 
-template <class C>
-HWY_INLINE void split_columns(C* row, int64_t n) {
-  if constexpr (kWide) {
-    const hn::ScalableTag<C> d;
-    const int64_t lanes = static_cast<int64_t>(hn::Lanes(d));
-    for (int64_t j = 0; j + 2 * lanes <= n; j += 2 * lanes) {
-      const auto lower = hn::LoadU(d, row + j), upper = hn::LoadU(d, row + j + lanes);
-      hn::StoreU(hn::ConcatEven(d, upper, lower), d, row + j);
-      hn::StoreU(hn::ConcatOdd(d, upper, lower), d, row + j + lanes);
-    }
-  }
+// For SplitStep<D>: its steps one after the other, the last of which may take columns of the one before it.
+template <class D>
+HWY_INLINE void split_columns(D d, float* row, int64_t n) {
+  constexpr int64_t kLanes = lanes_of<D>();
+  const auto split = [=](int64_t from, int64_t to) BRIM_INLINE_LAMBDA {
+    const auto lower = hn::LoadU(d, row + from), upper = hn::LoadU(d, row + from + kLanes);
+    hn::StoreU(hn::ConcatEven(d, upper, lower), d, row + to);
+    hn::StoreU(hn::ConcatOdd(d, upper, lower), d, row + to + kLanes);
+  };
+  for (; n < 2 * kLanes; ++n) row[n] = 0;
+  const int64_t last = (n - 1) / (2 * kLanes) * (2 * kLanes);
+  split(n - 2 * kLanes, last);
+  for (int64_t j = 0; j < last; j += 2 * kLanes) split(j, j);
+}
+HWY_INLINE void split_columns(float* row, int64_t n) {
+  const hn::ScalableTag<float> d;
+  const int64_t pairs = step_pairs<PairOrder::half, PairOrder::half, bfloat16>(n);
+  if (pairs == 2 * lanes_of<decltype(d)>()) return split_columns(d, row, n);
+  if constexpr (lanes_of<decltype(d)>() >= 8)
+    if (pairs) split_columns(hn::Half<decltype(d)>(), row, n);
 }
 
 struct TokenBlock {
@@ -79,7 +88,8 @@ void load_table(const RopeCall& call, const T* table, const ops::RopeTableStride
       load_columns(at + axis * stride.axis + j * stride.column, stride.column, n, out + j * (doubled ? 2 : 1),
                    doubled, even, odd);
     }
-    if (form == Form::split) split_columns(out, columns.count);
+    if constexpr (sizeof(C) == 4)
+      if (form == Form::split) split_columns(out, columns.count);
   }
 }
 

@@ -154,6 +154,18 @@ HWY_INLINE hn::Vec<Words<D>> narrow(D, float16, hn::Vec<D> v) {
 
 #endif
 
+// Keeps a loaded vector in a register: the compiler prefers to load it again at each use, and loads are what
+// Zen 4 runs out of first, at one of 64 bytes a cycle.
+template <class V>
+HWY_INLINE V loaded_once(V v) {
+#if HWY_TARGET <= HWY_AVX3
+  __asm__("" : "+v"(v.raw));
+#elif HWY_ARCH_X86
+  __asm__("" : "+x"(v.raw));
+#endif
+  return v;
+}
+
 // ---- as many contiguous elements as D has lanes ----
 
 template <class D, class T>
@@ -172,18 +184,16 @@ HWY_INLINE void store(D d, hn::Vec<D> v, T* p) {
     put<S>(d, v, p);
 }
 
-// Twice as many 16-bit elements, in one store of a whole vector.
-template <Store S, class D>
-HWY_INLINE void store2(D d, hn::Vec<D> lower, hn::Vec<D> upper, bfloat16* p) {
+// Twice as many 16-bit elements, rounded, in one whole vector.
+template <class D>
+HWY_INLINE hn::Vec<hn::Repartition<uint16_t, D>> narrow2(D d, bfloat16, hn::Vec<D> lower, hn::Vec<D> upper) {
   const hn::Repartition<uint16_t, D> dw;
-  put<S>(dw,
-         hn::ConcatOdd(dw, hn::BitCast(dw, rounded_high(d, upper)), hn::BitCast(dw, rounded_high(d, lower))),
-         bits_of(p));
+  return hn::ConcatOdd(dw, hn::BitCast(dw, rounded_high(d, upper)), hn::BitCast(dw, rounded_high(d, lower)));
 }
-template <Store S, class D>
-HWY_INLINE void store2(D d, hn::Vec<D> lower, hn::Vec<D> upper, float16* p) {
+template <class D>
+HWY_INLINE hn::Vec<hn::Repartition<uint16_t, D>> narrow2(D d, float16, hn::Vec<D> lower, hn::Vec<D> upper) {
   const hn::Repartition<uint16_t, D> dw;
-  put<S>(dw, hn::Combine(dw, narrow(d, float16{}, upper), narrow(d, float16{}, lower)), bits_of(p));
+  return hn::Combine(dw, narrow(d, float16{}, upper), narrow(d, float16{}, lower));
 }
 
 // ---- interleaved pairs: as many as D has lanes, element 2i to `first`, 2i + 1 to `second` ----
@@ -193,11 +203,14 @@ HWY_INLINE void load_pairs(D d, const hn::TFromD<D>* p, hn::Vec<D>& first, hn::V
   hn::LoadInterleaved2(d, p, first, second);
 }
 template <class D>
+HWY_INLINE void widen_pairs(D d, hn::Vec<DWords<D>> pairs, hn::Vec<D>& first, hn::Vec<D>& second) {
+  first = hn::BitCast(d, hn::ShiftLeft<16>(pairs));
+  second = hn::BitCast(d, hn::And(pairs, hn::Set(DWords<D>(), 0xffff0000u)));
+}
+template <class D>
 HWY_INLINE void load_pairs(D d, const bfloat16* p, hn::Vec<D>& first, hn::Vec<D>& second) {
-  const DWords<D> du;
-  const auto pair = hn::LoadU(du, reinterpret_cast<const uint32_t*>(p));
-  first = hn::BitCast(d, hn::ShiftLeft<16>(pair));
-  second = hn::BitCast(d, hn::And(pair, hn::Set(du, 0xffff0000u)));
+  const auto pairs = hn::LoadU(DWords<D>(), reinterpret_cast<const uint32_t*>(p));
+  widen_pairs(d, loaded_once(pairs), first, second);
 }
 template <class D>
 HWY_INLINE void load_pairs(D d, const float16* p, hn::Vec<D>& first, hn::Vec<D>& second) {
@@ -206,30 +219,32 @@ HWY_INLINE void load_pairs(D d, const float16* p, hn::Vec<D>& first, hn::Vec<D>&
   second = widen(d, float16{}, hn::TruncateTo(Words<D>(), hn::ShiftRight<16>(pair)));
 }
 
-template <Store S, class D>
-HWY_INLINE void store_pairs(D d, hn::Vec<D> first, hn::Vec<D> second, hn::TFromD<D>* p) {
-  static_assert(S == Store::plain, "Highway has no streaming StoreInterleaved2");
-  hn::StoreInterleaved2(first, second, d, p);
-}
-template <Store S, class D>
-HWY_INLINE void store_pairs(D, hn::Vec<D> first, hn::Vec<D> second, bfloat16* p) {
+// Pairs of 16-bit elements, rounded.
+template <class D>
+HWY_INLINE hn::Vec<DWords<D>> narrow_pairs(D, bfloat16, hn::Vec<D> first, hn::Vec<D> second) {
   const DWords<D> du;
   const hn::Repartition<uint16_t, DWords<D>> dw;
   const auto a = hn::BitCast(du, first), b = hn::BitCast(du, second);
-  // Both elements' upper halves side by side, and their lower halves, which say whether to round up: more
-  // than a half, or a half with an odd upper half.
   const auto upper = hn::OddEven(hn::BitCast(dw, b), hn::BitCast(dw, hn::ShiftRight<16>(a)));
   const auto lower = hn::OddEven(hn::BitCast(dw, hn::ShiftLeft<16>(b)), hn::BitCast(dw, a));
   const auto one = hn::Set(dw, uint16_t{1});
   const auto up = hn::Gt(hn::Or(lower, hn::And(upper, one)), hn::Set(dw, uint16_t{0x8000}));
-  put<S>(du, hn::BitCast(du, hn::IfThenElse(up, hn::Add(upper, one), upper)), reinterpret_cast<uint32_t*>(p));
+  return hn::BitCast(du, hn::IfThenElse(up, hn::Add(upper, one), upper));
 }
-template <Store S, class D>
-HWY_INLINE void store_pairs(D d, hn::Vec<D> first, hn::Vec<D> second, float16* p) {
+template <class D>
+HWY_INLINE hn::Vec<DWords<D>> narrow_pairs(D d, float16, hn::Vec<D> first, hn::Vec<D> second) {
   const DWords<D> du;
-  const auto pair = hn::Or(hn::PromoteTo(du, narrow(d, float16{}, first)),
-                           hn::ShiftLeft<16>(hn::PromoteTo(du, narrow(d, float16{}, second))));
-  put<S>(du, pair, reinterpret_cast<uint32_t*>(p));
+  return hn::Or(hn::PromoteTo(du, narrow(d, float16{}, first)),
+                hn::ShiftLeft<16>(hn::PromoteTo(du, narrow(d, float16{}, second))));
+}
+
+template <Store S, class D, class T>
+HWY_INLINE void store_pairs(D d, hn::Vec<D> first, hn::Vec<D> second, T* p) {
+  static_assert(S == Store::plain || sizeof(T) == 2, "Highway has no streaming StoreInterleaved2");
+  if constexpr (sizeof(T) == 2)
+    put<S>(DWords<D>(), narrow_pairs(d, T{}, first, second), reinterpret_cast<uint32_t*>(p));
+  else
+    hn::StoreInterleaved2(first, second, d, p);
 }
 
 }  // namespace
