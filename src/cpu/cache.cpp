@@ -13,8 +13,7 @@ namespace brim::cpu {
 namespace {
 
 constexpr int64_t kUnknown = int64_t{32} << 20;
-// A virtual machine is told of the whole cache and shares it with others: this much for each CPU it has.
-constexpr int64_t kMostPerCpu = int64_t{4} << 20;
+constexpr int64_t kShareOfCpu = int64_t{4} << 20;
 
 #if defined(__x86_64__)
 // Asked of the CPU itself: sysconf(_SC_LEVEL3_CACHE_SIZE) of glibc up to 2.36 multiplies AMD's figure by the
@@ -30,7 +29,7 @@ int64_t measure() {
     }
     if (bytes == 0) continue;
     const int64_t cpus = std::thread::hardware_concurrency();
-    return std::min(bytes * (cpus > sharers ? (cpus + sharers - 1) / sharers : 1), cpus * kMostPerCpu);
+    return bytes * (cpus > sharers ? (cpus + sharers - 1) / sharers : 1);
   }
   return kUnknown;
 }
@@ -62,6 +61,11 @@ int64_t fetch_ahead_bytes() {
 int64_t last_level_cache_bytes() {
   static const int64_t bytes = measure();
   return bytes;
+}
+
+int64_t cache_share_bytes() {
+  static const int64_t cpus = std::max(std::thread::hardware_concurrency(), 1u);
+  return std::min(last_level_cache_bytes(), kShareOfCpu * cpus);
 }
 
 }  // namespace brim::cpu

@@ -133,7 +133,7 @@ RopePlan make_rope_plan(const brim_rope_args& a, const RopeProblem& p, int64_t w
 namespace {
 
 RopePlan plan_here(const brim_rope_args& a, const RopeProblem& p) {
-  return make_rope_plan(a, p, core::parallel_width(), last_level_cache_bytes());
+  return make_rope_plan(a, p, core::parallel_width(), cache_share_bytes());
 }
 
 Status run(const brim_rope_args& a) {
