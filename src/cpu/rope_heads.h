@@ -65,7 +65,10 @@ HWY_INLINE void for_each_head(const Block<T>& b, int64_t row_pitch, Head&& head)
           ahead = first + group < far.count ? ahead + group * far.in - near.count * near.in : 0;
         for (int64_t f = 0; f < group; ++f, in += far.in, out += far_out, table += far.table) {
           // Into L2, not L1: a line for L1 occupies one of its few miss slots all the way from memory.
-          for (int64_t i = 0; i < elements; i += kLine / kSize) __builtin_prefetch(in + ahead + i, 0, 2);
+          for (int64_t i = 0; i < elements; i += 2 * kLine / kSize) {
+            __builtin_prefetch(in + ahead + i, 0, 2);
+            __builtin_prefetch(in + ahead + i + kLine / kSize, 0, 2);
+          }
           head(in, out, table);
         }
       }

@@ -50,7 +50,7 @@ HWY_INLINE void load_rotated(D d, const Run<T>& run, int64_t j, hn::Vec<D>& y1, 
   } else {
     load_pairs(d, run.in + 2 * j, x1, x2);
   }
-  const auto c = loaded_once(hn::LoadU(d, run.cos + j)), s = loaded_once(hn::LoadU(d, run.sin + j));
+  const auto c = hn::LoadU(d, run.cos + j), s = hn::LoadU(d, run.sin + j);
   y1 = hn::NegMulAdd(x2, s, hn::Mul(x1, c));
   y2 = hn::MulAdd(x1, s, hn::Mul(x2, c));
 }
@@ -118,8 +118,8 @@ struct SplitStep {
   HWY_INLINE void rotate(hn::Vec<D> a1, hn::Vec<D> b1, hn::Vec<D> a2, hn::Vec<D> b2, const float* cos,
                          const float* sin) {
     const D d;
-    const auto ac = loaded_once(hn::LoadU(d, cos)), bc = loaded_once(hn::LoadU(d, cos + lanes_of<D>()));
-    const auto as = loaded_once(hn::LoadU(d, sin)), bs = loaded_once(hn::LoadU(d, sin + lanes_of<D>()));
+    const auto ac = hn::LoadU(d, cos), bc = hn::LoadU(d, cos + lanes_of<D>());
+    const auto as = hn::LoadU(d, sin), bs = hn::LoadU(d, sin + lanes_of<D>());
     y1 = narrow_pairs(d, bfloat16{}, hn::NegMulAdd(a2, as, hn::Mul(a1, ac)),
                       hn::NegMulAdd(b2, bs, hn::Mul(b1, bc)));
     y2 =

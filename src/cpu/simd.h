@@ -225,8 +225,22 @@ HWY_INLINE hn::Vec<DWords<D>> narrow_pairs(D, bfloat16, hn::Vec<D> first, hn::Ve
   const DWords<D> du;
   const hn::Repartition<uint16_t, DWords<D>> dw;
   const auto a = hn::BitCast(du, first), b = hn::BitCast(du, second);
+  // Both elements' upper halves side by side, and their lower halves, which say whether to round up: more than
+  // a half, or a half with an odd upper half.
+#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+  // Shuffled under a mask, one instruction each instead of a shift and a blend.
+  const hn::Repartition<uint8_t, DWords<D>> db;
+  alignas(16) static constexpr uint8_t kSwapped[16] = {2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13};
+  const auto swapped = hn::LoadDup128(db, kSwapped);
+  const auto even = hn::MaskFromVec(hn::BitCast(db, hn::Set(du, 0xffffu)));
+  const auto odd = hn::MaskFromVec(hn::BitCast(db, hn::Set(du, 0xffff0000u)));
+  const auto a8 = hn::BitCast(db, a), b8 = hn::BitCast(db, b);
+  const auto upper = hn::BitCast(dw, hn::IfThenElse(even, hn::TableLookupBytes(a8, swapped), b8));
+  const auto lower = hn::BitCast(dw, hn::IfThenElse(odd, hn::TableLookupBytes(b8, swapped), a8));
+#else
   const auto upper = hn::OddEven(hn::BitCast(dw, b), hn::BitCast(dw, hn::ShiftRight<16>(a)));
   const auto lower = hn::OddEven(hn::BitCast(dw, hn::ShiftLeft<16>(b)), hn::BitCast(dw, a));
+#endif
   const auto one = hn::Set(dw, uint16_t{1});
   const auto up = hn::Gt(hn::Or(lower, hn::And(upper, one)), hn::Set(dw, uint16_t{0x8000}));
   return hn::BitCast(du, hn::IfThenElse(up, hn::Add(upper, one), upper));
