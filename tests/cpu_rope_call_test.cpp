@@ -148,7 +148,7 @@ TEST(CpuIsa, TheWidestIsChosen) {
   EXPECT_STREQ(cpu::isa_name(isa), present_isas().back());
 }
 
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#if defined(__GNUC__) && !defined(__clang__)
 TEST(CpuIsa, PresenceIsTheCompilersOpinion) {
   EXPECT_EQ(cpu::isa_present(cpu::Isa::x86_64_v2), __builtin_cpu_supports("x86-64-v2") != 0);
   EXPECT_EQ(cpu::isa_present(cpu::Isa::avx2), __builtin_cpu_supports("x86-64-v3") != 0);

@@ -1,17 +1,13 @@
 #include "cpu/isa.h"
 
+#include <cpuid.h>
+
 #include <cstdio>
 #include <cstring>
 #include <initializer_list>
 
-#if defined(__x86_64__)
-#include <cpuid.h>
-#endif
-
 namespace brim::cpu {
 namespace {
-
-#if defined(__x86_64__)
 
 constexpr unsigned bits(std::initializer_list<int> positions) {
   unsigned mask = 0;
@@ -42,17 +38,11 @@ int psabi_level() {
   return 4;
 }
 
-#endif
-
 }  // namespace
 
 bool isa_present(Isa isa) {
-#if defined(__x86_64__)
   static const int level = psabi_level();
   return level >= 2 + static_cast<int>(isa);
-#else
-  return isa == Isa::baseline;
-#endif
 }
 
 Status choose_isa(const char* op, const char* path, Isa* isa) {

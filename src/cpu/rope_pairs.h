@@ -233,11 +233,7 @@ using StepOf = std::conditional_t<
     std::conditional_t<(kPairs > lanes_of<hn::ScalableTag<Arithmetic<T>>>()),
                        TwoStep<In, hn::ScalableTag<Arithmetic<T>>, T>, PlainStep<In, Out, T, kPairs>>>;
 
-#if HWY_ARCH_X86
 inline constexpr bool kCutsOffForNothing = HWY_TARGET <= HWY_AVX3;
-#else
-inline constexpr bool kCutsOffForNothing = false;
-#endif
 
 // How many pairs a step takes when a head has n: those of the widest, or half as many. 0: n is less,
 // rotate_any serves.

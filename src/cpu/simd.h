@@ -101,7 +101,7 @@ HWY_INLINE hn::Vec<Words<D>> narrow(D d, bfloat16, hn::Vec<D> v) {
 }
 
 // Without F16C Highway truncates and turns infinity into a number: by hand there, as in core/float16.h.
-#if HWY_TARGET == HWY_SSSE3 || HWY_TARGET == HWY_SSE4 || HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+#if HWY_TARGET == HWY_SSE4
 
 template <class D>
 HWY_INLINE hn::Vec<D> widen(D d, float16, hn::Vec<Words<D>> w) {
@@ -160,7 +160,7 @@ template <class V>
 HWY_INLINE V loaded_once(V v) {
 #if HWY_TARGET <= HWY_AVX3
   __asm__("" : "+v"(v.raw));
-#elif HWY_ARCH_X86
+#else
   __asm__("" : "+x"(v.raw));
 #endif
   return v;
@@ -227,7 +227,7 @@ HWY_INLINE hn::Vec<DWords<D>> narrow_pairs(D, bfloat16, hn::Vec<D> first, hn::Ve
   const auto a = hn::BitCast(du, first), b = hn::BitCast(du, second);
   // Both elements' upper halves side by side, and their lower halves, which say whether to round up: more than
   // a half, or a half with an odd upper half.
-#if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX3
+#if HWY_TARGET <= HWY_AVX3
   // Shuffled under a mask, one instruction each instead of a shift and a blend.
   const hn::Repartition<uint8_t, DWords<D>> db;
   alignas(16) static constexpr uint8_t kSwapped[16] = {2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13};

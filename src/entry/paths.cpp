@@ -7,13 +7,7 @@ namespace brim::entry {
 namespace {
 
 // Every instruction set that bodies are compiled for has a fused multiply-add but the x86-64 of 2009.
-constexpr bool has_fused_multiply_add(cpu::Isa isa) {
-#if defined(__x86_64__)
-  return isa != cpu::Isa::x86_64_v2;
-#else
-  return isa == cpu::Isa::baseline;
-#endif
-}
+constexpr bool has_fused_multiply_add(cpu::Isa isa) { return isa != cpu::Isa::x86_64_v2; }
 
 }  // namespace
 
