@@ -216,6 +216,10 @@ TEST_P(CpuRope, NothingToDo) {
   spec.pairing = BRIM_PAIRING_INTERLEAVED;  // half asks for r where it is 0
   spec.r = 0;                               // all passes through
   check(spec);
+  for (int64_t d : {7, 64, 256}) {
+    spec.d = d;
+    check(spec, 1, true);
+  }
   spec.d = 0;
   check(spec);
 }

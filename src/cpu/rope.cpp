@@ -51,7 +51,8 @@ Writing choose_writing(const RopeProblem& p, const RopePart& part, int64_t adjoi
   const bool halves = p.out_order == PairOrder::half;
   // Highway does not stream vectors that it interleaves, which 32- and 64-bit elements are.
   const bool vectors = halves || p.in_order == PairOrder::interleaved || size == 2;
-  if (vectors && whole_lines(p, part, halves ? p.rotary_dim / 2 : p.rotary_dim)) return Writing::stream;
+  const int64_t run = halves ? p.rotary_dim / 2 : p.rotary_dim;
+  if (run > 0 && vectors && whole_lines(p, part, run)) return Writing::stream;
   const bool mostly_whole = adjoining_bytes >= kStagedRun || whole_lines(p, part, 0);
   return mostly_whole && p.head_dim * size <= kRopeStageBytes ? Writing::stage : Writing::plain;
 }
