@@ -4,6 +4,7 @@
 #   make build    the command, build/bin/brim
 #   make python   .venv with PyTorch and the Python package brim
 #   make bench    the whole benchmark list of this machine, into build/bench.json
+#   make results  the tables of measured rows in the README, from bench/results
 #   make format   format the sources      make lint   check formatting and the sources
 #   make clean    remove what was built (make distclean: .venv too)
 # Variables: JOBS (parallel compilations), CUDA_ARCH (e.g. "80;90"), CMAKE_FLAGS (more of them).
@@ -15,7 +16,7 @@ CMAKE_FLAGS += -DCMAKE_CUDA_ARCHITECTURES='$(CUDA_ARCH)' -DBRIM_WERROR=$(if $(CI
 PYTHON_SOURCES = $(shell find CMakeLists.txt pyproject.toml cmake include python src torch -type f -not -name '*.pyc')
 FORMATTED = $(shell find cli examples include src tests torch -name '*.h' -o -name '*.hpp' -o -name '*.c' -o -name '*.cpp' -o -name '*.cu' -o -name '*.cuh')
 
-.PHONY: help demo build test test-cpp test-python python bench format lint clean distclean FORCE
+.PHONY: help demo build test test-cpp test-python python bench results format lint clean distclean FORCE
 help:
 	@sed -n 's/^#   //p' Makefile
 
@@ -40,6 +41,9 @@ python: .venv/.brim
 
 bench: build
 	build/bin/brim bench --json build/bench.json
+
+results:
+	tools/results_table.py README.md
 
 format: build/.lint
 	@clang-format-14 -i $(FORMATTED)

@@ -4,7 +4,7 @@
 #   <!-- is: path -->     the block is that file, word for word
 #   <!-- from: path -->   its lines stand in that file, in this order ("..." leaves lines out)
 #   <!-- run -->          its lines run without an error
-# Links to files lead somewhere, and tests that are named exist.
+# Links to files lead somewhere, tests that are named exist, and tables of measured rows are what the rows say.
 set -u
 cd "$1" || exit 1
 export PATH=$2:$PATH
@@ -53,6 +53,7 @@ for page in README.md docs/*.md; do
     grep -rqw "$name" tests || fail "$page: there is no test $name"
   done < <(grep -E '^\| [0-9, ]+ \|' "$page" | grep -oE '`[A-Za-z]+[A-Za-z0-9_]*`' | tr -d '`')
 done
+python3 tools/results_table.py --check README.md || failed=1
 [ $checked -gt 0 ] || fail "no block was checked"
 [ $failed = 0 ] && echo "$checked code blocks are as they say"
 exit $failed
