@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
 #include <string>
 
 #include "brim/brim.hpp"
@@ -137,8 +138,9 @@ struct RopeSpec {
   Storage in = Storage::head_major, out = Storage::head_major;
   int64_t shift = 0;  // of every tensor's first element from an aligned address
   brim_dtype positions = BRIM_DTYPE_NONE;
-  int table_form = 0;       // 0: (s,w), 1: (1,s,w), 2: (b,s,w)
-  bool wide_table = false;  // w = r, half pairing only
+  int table_form = 0;        // 0: (s,w), 1: (1,s,w), 2: (b,s,w)
+  bool wide_table = false;   // w = r, half pairing only
+  bool dense_table = false;  // rows one after the other
   int64_t column_stride = 1;
   int sections = 0;  // 0: none, 1: blocks, 2: interleaved
 };
@@ -160,7 +162,7 @@ class RopeCase {
     if (mrope) shape.insert(shape.begin(), 3);
     std::vector<int64_t> strides(shape.size(), spec.column_stride);
     for (size_t i = shape.size() - 1; i-- > 0;)
-      strides[i] = strides[i + 1] * std::max<int64_t>(shape[i + 1], 1) + 1;
+      strides[i] = strides[i + 1] * std::max<int64_t>(shape[i + 1], 1) + !spec.dense_table;
     cos_ = Tensor(spec.table, shape, strides, spec.shift, 0);
     sin_ = Tensor(spec.table, shape, strides, spec.shift, 0);
     cos_.fill(random, 1);
@@ -187,6 +189,15 @@ class RopeCase {
   // Runs on `isa` and compares every element, canary and untouched input with what they must be. With `cut`,
   // as on a machine with 3 threads and without caches: in several units, past the caches where it can.
   void check(const char* isa, bool cut = false) {
+    check_by(isa, [&](RopeArgs& args) {
+      args.run.path = isa;
+      if (cut) return run_cut(args, isa);
+      if (const Status status = spec_.backward ? rope_backward(args) : rope_forward(args); !ok(status))
+        FAIL() << status.message << describe();
+    });
+  }
+  // The same by whatever `call` does.
+  void check_by(const char* name, const std::function<void(RopeArgs&)>& call) {
     const size_t tail = spec_.in_place ? Tensor::kGuard : 0;
     Tensor q_in = q_.clone(tail), k_in = k_.clone(tail), q_out, k_out;
     if (!spec_.in_place) {
@@ -196,18 +207,15 @@ class RopeCase {
     }
     const Tensor &q_result = spec_.in_place ? q_in : q_out, &k_result = spec_.in_place ? k_in : k_out;
     RopeArgs args = arguments(q_in, k_in, q_result, k_result);
-    args.run.path = isa;
-    if (cut)
-      run_cut(args, isa);
-    else if (const Status status = spec_.backward ? rope_backward(args) : rope_forward(args); !ok(status))
-      FAIL() << status.message << describe();
+    call(args);
+    if (testing::Test::HasFatalFailure()) return;
 
     if (spec_.backward) args.inverse = !args.inverse;
     const ops::RopeProblem p = ops::make_rope_problem(args);
-    compare(isa, args, "q", q_, q_result, p.q, p.q_out, spec_.h);
-    if (spec_.hk) compare(isa, args, "k", k_, k_result, p.k, p.k_out, spec_.hk);
+    compare(name, args, "q", q_, q_result, p.q, p.q_out, spec_.h);
+    if (spec_.hk) compare(name, args, "k", k_, k_result, p.k, p.k_out, spec_.hk);
     if (spec_.in_place) return;
-    EXPECT_TRUE(same_bits(q_in, q_) && same_bits(k_in, k_)) << isa << ": an input was written" << describe();
+    EXPECT_TRUE(same_bits(q_in, q_) && same_bits(k_in, k_)) << name << ": an input was written" << describe();
   }
   cpu::Writing writing() const { return writing_; }  // the last check with `cut`
 

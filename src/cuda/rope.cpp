@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "cuda/backend.h"
+#include "cuda/rope_ring.h"
 #if BRIM_WITH_CUDA
 #include "cuda/runtime.h"
 #endif
@@ -14,19 +15,41 @@ namespace {
 constexpr const char* kForward = "rope_forward";
 constexpr const char* kBackward = "rope_backward";
 
-Status check_path(const char* op, const brim_rope_args& args) {
-  if (!args.run.path || std::strcmp(args.run.path, "plain") == 0) return core::success();
-  return core::failure(BRIM_NOT_AVAILABLE, "%s: the cuda backend has no path '%s'; it has: plain", op,
-                       args.run.path);
+// Which form serves a call: the plain one, or the ring where args.run.path asks for it. The ring is not
+// chosen by itself as long as no GPU has timed it.
+struct Choice {
+  bool ring;
+  RopeRing ring_plan;
+  RopePlan plain_plan;
+};
+
+Status choose(const char* op, const brim_rope_args& args, const ops::RopeProblem& p,
+              const core::DeviceProps& device, Choice* choice) {
+  const char* path = args.run.path;
+  const bool ring = path && std::strcmp(path, "ring") == 0;
+  if (path && !ring && std::strcmp(path, "plain") != 0)
+    return core::failure(BRIM_NOT_AVAILABLE, "%s: the cuda backend has no path '%s'; it has: plain, ring", op,
+                         path);
+  choice->plain_plan = plan_rope(p, device);
+  const RopePlan& plan = choice->plain_plan;
+  const RopeLaunch& l = plan.launch[0];
+  if (ring && !(plan.launches == 1 &&
+                plan_rope_ring(p, device, l.variant.vector_bytes, l.vector_tables, &choice->ring_plan)))
+    return core::failure(BRIM_NOT_AVAILABLE, "%s: the ring form does not serve this call; path 'plain' does",
+                         op);
+  choice->ring = ring;
+  return core::success();
 }
 
 #if BRIM_WITH_CUDA
 Status run(const char* op, const brim_rope_args& args) {
-  BRIM_TRY(check_path(op, args));
   const core::DeviceProps* props;
   BRIM_TRY(device_props(op, args.q.device_index, &props));
   const ops::RopeProblem problem = ops::make_rope_problem(args);
-  return launch_rope(op, args, problem, plan_rope(problem, *props));
+  Choice choice{};
+  BRIM_TRY(choose(op, args, problem, *props, &choice));
+  if (choice.ring) return launch_rope_ring(op, args, problem, choice.ring_plan, props->sm_count);
+  return launch_rope(op, args, problem, choice.plain_plan);
 }
 #else
 Status device_props(const char* op, int, const core::DeviceProps**) {
@@ -37,9 +60,10 @@ Status run(const char* op, const brim_rope_args&) { return device_props(op, 0, n
 
 Status describe(const char* op, const brim_rope_args& args, const core::DeviceProps* device, char* text,
                 size_t size) {
-  BRIM_TRY(check_path(op, args));
   if (!device) BRIM_TRY(device_props(op, args.q.device_index, &device));
-  print(plan_rope(ops::make_rope_problem(args), *device), text, size);
+  Choice choice{};
+  BRIM_TRY(choose(op, args, ops::make_rope_problem(args), *device, &choice));
+  choice.ring ? print(choice.ring_plan, text, size) : print(choice.plain_plan, text, size);
   return core::success();
 }
 

@@ -8,7 +8,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "cuda/device/vector.cuh"
+#include "cuda/device/rope.cuh"
 #include "cuda/rope.h"
 #include "cuda/runtime.h"
 
@@ -106,25 +106,6 @@ __device__ __forceinline__ Char* at_head(Char* base, int head, int64_t stride) {
   return result;
 }
 
-// Two vectors of 2N elements in the order `In` become two in the order `Out`.
-template <class T, int Bytes, PairOrder In, PairOrder Out, int N>
-__device__ __forceinline__ void rotate(Raw<Bytes>& a, Raw<Bytes>& b, const float (&c)[N],
-                                       const float (&s)[N]) {
-  float first[N], second[N];
-#pragma unroll
-  for (int i = 0; i < N; ++i) {
-    const int e1 = In == PairOrder::half ? i : 2 * i, e2 = In == PairOrder::half ? N + i : 2 * i + 1;
-    const float x1 = e1 < N ? widen<T>(a, e1) : widen<T>(b, e1 - N);
-    const float x2 = e2 < N ? widen<T>(a, e2) : widen<T>(b, e2 - N);
-    const float y1 = __fmaf_rn(-x2, s[i], __fmul_rn(x1, c[i])), y2 = __fmaf_rn(x1, s[i], __fmul_rn(x2, c[i]));
-    const int o1 = Out == PairOrder::half ? i : 2 * i, o2 = Out == PairOrder::half ? N + i : 2 * i + 1;
-    (o1 < N ? first[o1] : second[o1 - N]) = y1;
-    (o2 < N ? first[o2] : second[o2 - N]) = y2;
-  }
-  a = narrow<T, Bytes>(first);
-  b = narrow<T, Bytes>(second);
-}
-
 template <class T, int Bytes, int InOrder, int OutOrder>
 __global__ void __launch_bounds__(kRopeThreads, rope_ctas_per_sm(Bytes))
     rope_plain(const __grid_constant__ Params p) {
@@ -204,21 +185,6 @@ __global__ void __launch_bounds__(kRopeThreads, rope_ctas_per_sm(Bytes))
 }
 
 // One kernel for each line of kRopeVariants, in its order.
-template <brim_dtype Dtype>
-struct Element;
-template <>
-struct Element<BRIM_FLOAT32> {
-  using type = float;
-};
-template <>
-struct Element<BRIM_BFLOAT16> {
-  using type = __nv_bfloat16;
-};
-template <>
-struct Element<BRIM_FLOAT16> {
-  using type = __half;
-};
-
 using Kernel = void (*)(Params);
 
 template <size_t I>

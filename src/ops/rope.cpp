@@ -290,6 +290,9 @@ RopeProblem make_rope_problem(const brim_rope_args& a) {
     p.position_batch_stride = t.rank > 1 ? core::used_stride(t, 0) : 0;
   }
   p.alignment = core::alignment_of(row_bits(a.q) | row_bits(a.k) | row_bits(a.q_out) | row_bits(a.k_out));
+  uint64_t bases = 0;
+  for (const TensorView* t : {&a.q, &a.k, &a.q_out, &a.k_out}) bases |= reinterpret_cast<uintptr_t>(t->data);
+  p.base_alignment = core::alignment_of(bases);
   p.table_alignment = core::alignment_of(row_bits(a.cos) | row_bits(a.sin));
   return p;
 }

@@ -1,4 +1,5 @@
-// RoPE's room: what every backend needs to know of a call, and the checks and the canonical form that lead there.
+// RoPE's room: what every backend needs to know of a call, and the checks and the canonical form that lead
+// there.
 #pragma once
 
 #include "brim/ops/rope.h"
@@ -21,8 +22,8 @@ struct RopeStrides {
   int64_t batch, seq, head, dim;
 };
 
-// Element strides of a table seen as (axis, batch, row, column); 0 where it does not vary. Row is the token's place in
-// its sequence, or its position when there are positions.
+// Element strides of a table seen as (axis, batch, row, column); 0 where it does not vary. Row is the token's
+// place in its sequence, or its position when there are positions.
 struct RopeTableStrides {
   int64_t axis, batch, row, column;
 };
@@ -46,9 +47,10 @@ struct RopeProblem {
   RopeStrides q, k, q_out, k_out;
   RopeTableStrides cos, sin;
   int64_t position_batch_stride, position_seq_stride;
-  // Largest power of two, at most 16, that divides every address of a head and every byte stride between heads of q, k
-  // and the outputs; below their element size never. Says nothing about r/2.
+  // Largest power of two, at most 16, that divides every address of a head and every byte stride between
+  // heads of q, k and the outputs; below their element size never. Says nothing about r/2.
   int alignment;
+  int base_alignment;   // the same of the addresses alone
   int table_alignment;  // the same for the rows of cos and sin
 
   bool operator==(const RopeProblem&) const = default;

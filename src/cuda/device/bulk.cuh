@@ -1,0 +1,76 @@
+// Words for kernels that move memory with bulk copies between global and shared memory (Hopper and newer).
+#pragma once
+
+#include <cstdint>
+
+// Whether the code that is being compiled is for such a GPU.
+#define BRIM_BULK_COPIES (__CUDA_ARCH__ >= 900)
+
+namespace brim::cuda {
+
+__device__ __forceinline__ uint32_t shared_address(const void* p) {
+  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
+}
+
+// ---- barriers in shared memory, 8 bytes each ----
+
+__device__ __forceinline__ void barrier_init(uint64_t* b, int arrivals) {
+  asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(arrivals) : "memory");
+}
+// After the inits, by the thread that made them; a __syncthreads must follow.
+__device__ __forceinline__ void barrier_init_fence() {
+  asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+}
+__device__ __forceinline__ void barrier_arrive(uint64_t* b) {
+  asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
+}
+// An arrival that also waits for `bytes` of bulk loads.
+__device__ __forceinline__ void barrier_arrive_expect(uint64_t* b, uint32_t bytes) {
+  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes)
+               : "memory");
+}
+// Until the phase of this parity is over.
+__device__ __forceinline__ void barrier_wait(uint64_t* b, uint32_t parity) {
+  uint32_t done;
+  do {
+    asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"
+                 : "=r"(done)
+                 : "r"(shared_address(b)), "r"(parity)
+                 : "memory");
+  } while (!done);
+}
+
+// ---- bulk copies: addresses and bytes are multiples of 16 ----
+
+__device__ __forceinline__ void bulk_load(void* to, const void* from, uint32_t bytes, uint64_t* full) {
+  asm volatile(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
+          shared_address(to)),
+      "l"(__cvta_generic_to_global(from)), "r"(bytes), "r"(shared_address(full))
+      : "memory");
+}
+__device__ __forceinline__ void bulk_store(void* to, const void* from, uint32_t bytes) {
+  asm volatile(
+      "cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
+      "r"(shared_address(from)), "r"(bytes)
+      : "memory");
+}
+__device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+// Until all but the newest `Pending` groups of this thread have read shared memory.
+template <int Pending>
+__device__ __forceinline__ void bulk_wait_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
+}
+__device__ __forceinline__ void bulk_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+// What this thread has written to shared memory is seen by bulk stores that are issued after the next
+// barrier.
+__device__ __forceinline__ void bulk_store_fence() {
+  asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// The first `threads` threads of the CTA meet (barrier 0 is __syncthreads').
+__device__ __forceinline__ void meet(int barrier, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+}
+
+}  // namespace brim::cuda

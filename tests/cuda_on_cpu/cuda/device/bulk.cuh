@@ -1,0 +1,192 @@
+// Kernels that are written in the words of src/cuda/device/bulk.cuh run on the CPU: this file stands in for
+// that one, a thread of the CPU for each of a CTA's, one CTA after the other. What it shows: every index and
+// bit, each hand-over between warps (a wait that is never answered ends the test), accesses off the 16-byte
+// grid. What it does not: the memory model of a GPU (bulk copies are done at once) and speed.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <barrier>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#define BRIM_BULK_COPIES 1
+#undef __grid_constant__
+#define __grid_constant__
+#undef __launch_bounds__
+#define __launch_bounds__(...)
+#define __builtin_assume(condition)
+
+namespace brim::cuda {
+
+struct Index {
+  unsigned x;
+};
+inline thread_local Index threadIdx;
+inline Index blockIdx, gridDim;
+inline constexpr size_t kSharedBytes = 227 << 10;
+alignas(128) inline char shared[kSharedBytes];
+
+using std::max;
+using std::min;
+inline float __int_as_float(int x) {
+  float f;
+  std::memcpy(&f, &x, 4);
+  return f;
+}
+inline float __uint_as_float(unsigned x) { return __int_as_float(static_cast<int>(x)); }
+inline unsigned __float_as_uint(float f) {
+  unsigned x;
+  std::memcpy(&x, &f, 4);
+  return x;
+}
+inline float __fmaf_rn(float a, float b, float c) { return std::fma(a, b, c); }
+inline float __fmul_rn(float a, float b) { return a * b; }
+template <class T>
+T __ldg(const T* p) {
+  return *p;
+}
+inline size_t __cvta_generic_to_global(const void* p) { return reinterpret_cast<size_t>(p); }
+inline bool __isGlobal(const void*) { return true; }
+
+namespace emulation {
+
+[[noreturn]] inline void give_up(const char* why) {
+  std::fprintf(stderr, "thread %u of CTA %u: %s\n", threadIdx.x, blockIdx.x, why);
+  std::_Exit(1);
+}
+
+struct Phases {
+  int arrivals, missing;
+  int64_t bytes;  // still to come
+  unsigned phase;
+};
+
+struct Cta {
+  explicit Cta(int threads) : all(threads) {
+    for (int i = 0; i < threads / 32; ++i) warps.push_back(std::make_unique<std::barrier<>>(32));
+    sums.resize(static_cast<size_t>(threads));
+  }
+  void settle(Phases& b) {
+    if (b.missing || b.bytes) return;
+    ++b.phase;
+    b.missing = b.arrivals;
+    changed.notify_all();
+  }
+  std::barrier<> all;
+  std::vector<std::unique_ptr<std::barrier<>>> warps;
+  std::vector<unsigned> sums;
+  std::mutex mutex;
+  std::condition_variable changed;
+  std::map<const uint64_t*, Phases> phases;
+  std::map<int, std::unique_ptr<std::barrier<>>> meetings;
+};
+inline Cta* cta;
+
+// kernel() by `threads` threads of each of `blocks` CTAs.
+inline void run(int blocks, int threads, const std::function<void()>& kernel) {
+  gridDim = {static_cast<unsigned>(blocks)};
+  for (int block = 0; block < blocks; ++block) {
+    blockIdx = {static_cast<unsigned>(block)};
+    Cta here(threads);
+    cta = &here;
+    std::memset(shared, 0xcd, sizeof shared);
+    std::vector<std::thread> running;
+    for (int i = 0; i < threads; ++i)
+      running.emplace_back([&, i] {
+        threadIdx = {static_cast<unsigned>(i)};
+        kernel();
+      });
+    for (std::thread& t : running) t.join();
+  }
+}
+
+inline void check_grid(const void* to, const void* from, uint32_t bytes) {
+  if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from) | bytes) % 16)
+    give_up("a bulk copy off the 16-byte grid");
+}
+inline void check_shared(const void* p, uint32_t bytes) {
+  const char* at = static_cast<const char*>(p);
+  if (at < shared || at + bytes > shared + kSharedBytes) give_up("a bulk copy beyond shared memory");
+}
+
+}  // namespace emulation
+
+inline void __syncthreads() { emulation::cta->all.arrive_and_wait(); }
+inline void __syncwarp() { emulation::cta->warps[threadIdx.x / 32]->arrive_and_wait(); }
+inline unsigned __reduce_add_sync(unsigned, unsigned v) {
+  unsigned* sums = emulation::cta->sums.data() + threadIdx.x / 32 * 32;
+  sums[threadIdx.x % 32] = v;
+  __syncwarp();
+  unsigned total = 0;
+  for (int i = 0; i < 32; ++i) total += sums[i];
+  __syncwarp();
+  return total;
+}
+
+inline void barrier_init(uint64_t* b, int arrivals) {
+  emulation::cta->phases[b] = {arrivals, arrivals, 0, 0};
+}
+inline void barrier_init_fence() {}
+inline void barrier_arrive_expect(uint64_t* b, uint32_t bytes) {
+  emulation::Cta& c = *emulation::cta;
+  const std::lock_guard lock(c.mutex);
+  emulation::Phases& p = c.phases.at(b);
+  p.bytes += bytes;
+  --p.missing;
+  c.settle(p);
+}
+inline void barrier_arrive(uint64_t* b) { barrier_arrive_expect(b, 0); }
+inline void barrier_wait(uint64_t* b, uint32_t parity) {
+  emulation::Cta& c = *emulation::cta;
+  std::unique_lock lock(c.mutex);
+  const emulation::Phases& p = c.phases.at(b);
+  if (!c.changed.wait_for(lock, std::chrono::seconds(60), [&] { return (p.phase & 1) != parity; }))
+    emulation::give_up("waits for a barrier that nobody completes");
+}
+
+inline void bulk_load(void* to, const void* from, uint32_t bytes, uint64_t* full) {
+  emulation::check_grid(to, from, bytes);
+  emulation::check_shared(to, bytes);
+  std::memcpy(to, from, bytes);
+  emulation::Cta& c = *emulation::cta;
+  const std::lock_guard lock(c.mutex);
+  emulation::Phases& p = c.phases.at(full);
+  p.bytes -= bytes;
+  c.settle(p);
+}
+inline void bulk_store(void* to, const void* from, uint32_t bytes) {
+  emulation::check_grid(to, from, bytes);
+  emulation::check_shared(from, bytes);
+  std::memcpy(to, from, bytes);
+}
+inline void bulk_commit() {}
+template <int Pending>
+void bulk_wait_read() {}
+inline void bulk_wait_all() {}
+inline void bulk_store_fence() {}
+inline void meet(int barrier, int threads) {
+  emulation::Cta& c = *emulation::cta;
+  std::barrier<>* meeting;
+  {
+    const std::lock_guard lock(c.mutex);
+    std::unique_ptr<std::barrier<>>& slot = c.meetings[barrier];
+    if (!slot) slot = std::make_unique<std::barrier<>>(threads);
+    meeting = slot.get();
+  }
+  meeting->arrive_and_wait();
+}
+
+}  // namespace brim::cuda

@@ -1,0 +1,121 @@
+// RoPE's ring kernel run on the CPU, thread by thread (cuda_on_cpu/): the bits of the formula, nothing
+// written outside, no wait without an answer.
+#include "cuda/device/bulk.cuh"
+
+#include "cpu_rope_case.h"
+#include "cuda/device/rope_ring.cuh"
+#include "cuda/rope_plan.h"
+#include "cuda/rope_ring.h"
+
+namespace brim::test {
+namespace {
+
+using cuda::RingParams;
+using cuda::RopeRing;
+
+template <size_t I = 0>
+void run_variant(size_t index, const RingParams& params) {
+  if constexpr (I < cuda::kRingVariants.size()) {
+    if (I != index) return run_variant<I + 1>(index, params);
+    constexpr cuda::RingVariant v = cuda::kRingVariants[I];
+    using T = typename cuda::Element<v.dtype>::type;
+    cuda::emulation::run(2, params.ring.threads + 32, [&] {
+      cuda::rope_ring<T, v.vector_bytes, static_cast<int>(v.order), v.edges>(params);
+    });
+  }
+}
+
+// Whether the ring serves the call, which then has been done.
+bool run_ring(const brim_rope_args& args, RopeRing* ring) {
+  const core::DeviceProps& h200 = *core::known_device("H200");
+  const ops::RopeProblem problem = ops::make_rope_problem(args);
+  const cuda::RopePlan plain = cuda::plan_rope(problem, h200);
+  const cuda::RopeLaunch& l = plain.launch[0];
+  if (plain.launches != 1 ||
+      !cuda::plan_rope_ring(problem, h200, l.variant.vector_bytes, l.vector_tables, ring))
+    return false;
+  run_variant(static_cast<size_t>(cuda::ring_variant_index(*ring)),
+              cuda::make_ring_params(args, problem, *ring));
+  return true;
+}
+
+TEST(RopeRing, MatchesTheFormula) {
+  constexpr brim_dtype kTypes[] = {BRIM_FLOAT32, BRIM_BFLOAT16, BRIM_FLOAT16};
+  constexpr int64_t kHeadDims[] = {8, 12, 56, 64, 80, 92, 96, 128, 256}, kHeads[] = {1, 2, 3, 8, 32, 73};
+  int served = 0, edges = 0, by_head = 0, split = 0;
+  for (uint64_t seed = 0; seed < 200 && !testing::Test::HasFailure(); ++seed) {
+    std::mt19937_64 random(seed);
+    const auto pick = [&](auto&& list) { return list[random() % std::size(list)]; };
+    RopeSpec spec;
+    spec.q = spec.k = pick(kTypes);
+    spec.table = random() % 2 ? spec.q : BRIM_FLOAT32;
+    spec.b = 1 + static_cast<int64_t>(random() % 2);
+    spec.s = 1 + static_cast<int64_t>(random() % 20);
+    spec.h = pick(kHeads);
+    spec.hk = random() % 3 ? pick(kHeads) : 0;
+    spec.d = pick(kHeadDims);
+    if (seed % 20 == 0) spec.h = 301, spec.s = 2, spec.b = 1, spec.d = 256;  // more than a slot holds
+    if (spec.b * spec.s * (spec.h + spec.hk) * spec.d > 200000) continue;
+    spec.in_place = random() % 2;
+    spec.r = spec.in_place || random() % 3 ? spec.d : spec.d / 4 * 2;
+    spec.pairing = random() % 2 ? BRIM_PAIRING_HALF : BRIM_PAIRING_INTERLEAVED;
+    spec.in = spec.out = static_cast<Storage>(random() % 3);  // contiguous either way, or packed
+    spec.layout = random() % 2 ? BRIM_LAYOUT_BHSD : BRIM_LAYOUT_BSHD;
+    spec.positions = random() % 2 ? BRIM_INT32 : BRIM_DTYPE_NONE;
+    spec.inverse = random() % 2;
+    spec.backward = random() % 2;
+    spec.column_stride = 1;
+    spec.dense_table = true;
+    RopeCase c(spec, random);
+    c.check_by("ring", [&](RopeArgs& args) {
+      brim_rope_args forward = args;
+      if (spec.backward) forward = ops::transposed(args);
+      RopeRing ring{};
+      if (!run_ring(forward, &ring)) {
+        args.run.path = nullptr;  // so that there is something to compare
+        ASSERT_TRUE(ok(spec.backward ? rope_backward(args) : rope_forward(args)));
+        return;
+      }
+      ++served;
+      edges += ring.edges;
+      by_head += !ring.by_token;
+      split += ring.head_tiles > 1 && ring.by_token;
+    });
+  }
+  EXPECT_GT(served, 70);
+  EXPECT_GT(edges, 5);
+  EXPECT_GT(by_head, 15);
+  EXPECT_GT(split, 1);
+}
+
+TEST(RopeRing, BadPositionsBecomeNansAndSetTheFlag) {
+  RopeSpec spec;
+  spec.q = spec.k = BRIM_BFLOAT16;
+  spec.s = 9;
+  spec.h = 4;
+  spec.hk = 2;
+  spec.d = spec.r = 64;
+  spec.dense_table = true;
+  std::mt19937_64 random(1);
+  RopeCase c(spec, random);
+  std::vector<int64_t> positions{0, 1, 2, -1, 4, 5, 6, 9, 8};  // the table has 9 rows
+  Tensor q_out = c.q().clone(), k_out = q_out.clone();
+  RopeArgs args;
+  args.q = c.q().view();
+  args.q_out = q_out.view();
+  args.cos = c.cos().view();
+  args.sin = c.sin().view();
+  args.rotary_dim = spec.r;
+  args.layout = spec.layout;
+  args.positions = view(positions.data(), BRIM_INT64, {9});
+  int32_t bad = 0;
+  args.run.bad_data = &bad;
+  RopeRing ring{};
+  ASSERT_TRUE(run_ring(args, &ring));
+  EXPECT_EQ(bad, 1);
+  const ops::RopeStrides strides = ops::make_rope_problem(args).q_out;
+  for (int64_t s = 0; s < 9; ++s) EXPECT_EQ(std::isnan(q_out.value(s * strides.seq)), s == 3 || s == 7) << s;
+}
+
+}  // namespace
+}  // namespace brim::test
