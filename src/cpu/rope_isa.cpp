@@ -87,9 +87,9 @@ template <class T, PairOrder In, PairOrder Out, int64_t kPairs, Store S>
 void dispatch_count(const Block<T>& b) {
   using Step = StepOf<In, Out, T, kPairs>;
   const int64_t steps = (b.columns.count + kPairs - 1) / kPairs;
-  if constexpr (kCutsOffForNothing && hwy::IsSame<Step, SplitStep<hn::ScalableTag<float>>>())
+  if constexpr (kNativeMasks && hwy::IsSame<Step, SplitStep<hn::ScalableTag<float>>>())
     if (b.columns.count < kPairs)
-      return rotate_block<T, In, Out, LoneSplitStep<hn::ScalableTag<float>>, 1, Store::plain>(b);
+      return rotate_block<T, In, Out, MaskedSplitStep<hn::ScalableTag<float>>, 1, Store::plain>(b);
   if constexpr (In == Out) {
     if (steps == 1) return rotate_block<T, In, Out, Step, 1, S>(b);
     if (steps == 2) return rotate_block<T, In, Out, Step, 2, S>(b);

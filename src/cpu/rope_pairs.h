@@ -137,9 +137,9 @@ struct SplitStep {
 
 // The only step of a head whose pairs are fewer than its lanes, but more than half as many: its first halves
 // reach into the second halves, which are loaded before and stored after, and these are cut off at the head's
-// end. For AVX-512, which cuts off for nothing.
+// end. For AVX-512, whose masks cost nothing.
 template <class D>
-struct LoneSplitStep : SplitStep<D> {
+struct MaskedSplitStep : SplitStep<D> {
   using W = hn::Repartition<uint16_t, D>;
 
   HWY_INLINE void rotate(const Run<bfloat16>& run, int64_t, int64_t) {
@@ -233,7 +233,7 @@ using StepOf = std::conditional_t<
     std::conditional_t<(kPairs > lanes_of<hn::ScalableTag<Arithmetic<T>>>()),
                        TwoStep<In, hn::ScalableTag<Arithmetic<T>>, T>, PlainStep<In, Out, T, kPairs>>>;
 
-inline constexpr bool kCutsOffForNothing = HWY_TARGET <= HWY_AVX3;
+inline constexpr bool kNativeMasks = HWY_TARGET <= HWY_AVX3;
 
 // How many pairs a step takes when a head has n: those of the widest, or half as many. 0: n is less,
 // rotate_any serves.
@@ -241,7 +241,7 @@ template <PairOrder In, PairOrder Out, class T>
 HWY_INLINE int64_t step_pairs(int64_t n) {
   constexpr int64_t kWidest = widest_step<In, Out, T>(), kHalf = kWidest / 2;
   if (n >= kWidest) return kWidest;
-  if (kCutsOffForNothing && form_of<T>(In, Out) == Form::split && n > kHalf) return kWidest;  // LoneSplitStep
+  if (kNativeMasks && form_of<T>(In, Out) == Form::split && n > kHalf) return kWidest;  // MaskedSplitStep
   return kWidest >= 16 && n >= kHalf ? kHalf : 0;
 }
 

@@ -69,7 +69,7 @@ __device__ __forceinline__ void bulk_store_fence() {
 }
 
 // The first `threads` threads of the CTA meet (barrier 0 is __syncthreads').
-__device__ __forceinline__ void meet(int barrier, int threads) {
+__device__ __forceinline__ void named_barrier_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 

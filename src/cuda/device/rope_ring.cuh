@@ -301,7 +301,7 @@ __global__ void __launch_bounds__(kRingMostThreads + 32, kEdges ? 1 : 2)
     if constexpr (kEdges) {
       if (has_edge) *reinterpret_cast<T*>(base + edge_slot) = edge;
       fetch_edge(index + gridDim.x);
-      meet(kConsumersBarrier, r.threads);
+      named_barrier_sync(kConsumersBarrier, r.threads);
     }
 
     if (works && token_lane < t.tokens) {
@@ -329,7 +329,7 @@ __global__ void __launch_bounds__(kRingMostThreads + 32, kEdges ? 1 : 2)
       }
     }
     bulk_store_fence();
-    meet(kConsumersBarrier, r.threads);
+    named_barrier_sync(kConsumersBarrier, r.threads);
 
     if constexpr (kEdges)
       if (had_edge) *this_edge_out = *reinterpret_cast<const T*>(base + this_edge_slot);
