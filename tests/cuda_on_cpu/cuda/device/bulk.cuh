@@ -177,7 +177,7 @@ template <int Pending>
 void bulk_wait_read() {}
 inline void bulk_wait_all() {}
 inline void bulk_store_fence() {}
-inline void meet(int barrier, int threads) {
+inline void named_barrier_sync(int barrier, int threads) {
   emulation::Cta& c = *emulation::cta;
   std::barrier<>* meeting;
   {
