@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
-#include <cstring>
 #include <vector>
 
 #include "harness/device.h"
@@ -10,28 +9,43 @@
 namespace brim::harness {
 namespace {
 
+using core::CopyPattern;
+
+// What a byte of `to` must be after the copy; `before` is what it was.
+uint8_t expected(CopyPattern pattern, uint8_t from, uint8_t other, uint8_t before) {
+  switch (pattern) {
+    case CopyPattern::copy: return from;
+    case CopyPattern::in_place: return static_cast<uint8_t>(~before);
+    case CopyPattern::two_reads_one_write: return from ^ other;
+    default: return before;
+  }
+}
+
 TEST(CpuDevice, EveryFormOfCopyCopies) {
   const auto device = make_cpu_device();
   for (size_t bytes :
        {size_t{0}, size_t{1}, size_t{63}, size_t{64}, size_t{4097}, size_t{1} << 20, (size_t{5} << 20) + 7}) {
-    std::vector<uint8_t> data(bytes + 1);
-    for (size_t i = 0; i < bytes; ++i) data[i] = static_cast<uint8_t>(i * 37 + (i >> 8));
-    auto* from = static_cast<uint8_t*>(device->allocate(bytes));
-    auto* to = static_cast<uint8_t*>(device->allocate(bytes + 1));
-    ASSERT_EQ(reinterpret_cast<uintptr_t>(from) % 256, 0u);
-    device->upload(from, data.data(), bytes);
-    for (const Device::Copy& copy : device->copies(to, from, bytes)) {
-      std::memset(to, 0xa5, bytes + 1);
-      copy.launch();
-      EXPECT_EQ(std::memcmp(to, data.data(), bytes), 0) << copy.name << " of " << bytes;
-      EXPECT_EQ(to[bytes], 0xa5) << copy.name << " of " << bytes;
+    const auto make = [&](size_t factor) {
+      auto* data = static_cast<uint8_t*>(device->allocate(bytes + 1));
+      for (size_t i = 0; i <= bytes; ++i) data[i] = static_cast<uint8_t>(i * factor + (i >> 8));
+      EXPECT_EQ(reinterpret_cast<uintptr_t>(data) % 256, 0u);
+      return data;
+    };
+    uint8_t *to = make(1), *from = make(37), *other = make(91);
+    for (const CopyPattern pattern :
+         {CopyPattern::copy, CopyPattern::in_place, CopyPattern::two_reads_one_write, CopyPattern::read}) {
+      const auto forms = device->copies(pattern, {to, from, other, bytes});
+      EXPECT_FALSE(forms.empty());
+      for (const Device::Copy& copy : forms) {
+        const std::vector<uint8_t> before(to, to + bytes + 1);
+        copy.launch();
+        size_t wrong = 0;
+        for (size_t i = 0; i < bytes; ++i) wrong += to[i] != expected(pattern, from[i], other[i], before[i]);
+        EXPECT_EQ(wrong, 0u) << copy.name << " of " << bytes;
+        EXPECT_EQ(to[bytes], before[bytes]) << copy.name << " of " << bytes;
+      }
     }
-    for (const Device::Copy& copy : device->copies_in_place(from, bytes)) {
-      copy.launch();
-      EXPECT_EQ(std::memcmp(from, data.data(), bytes), 0) << copy.name << " of " << bytes;
-    }
-    device->release(from);
-    device->release(to);
+    for (uint8_t* data : {to, from, other}) device->release(data);
   }
 }
 

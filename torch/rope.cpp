@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -72,6 +73,26 @@ void rope_in_place(const Tensor& q, const std::optional<Tensor>& k, const Tensor
   brim::binding::raise(brim::rope_forward(args));
 }
 
+// What describe_plan says of the same call, for brim.bench.
+std::string rope_plan(const Tensor& q, const std::optional<Tensor>& k, const Tensor& cos, const Tensor& sin,
+                      const std::optional<Tensor>& positions, int64_t rotary_dim, const Sections& sections,
+                      bool sections_interleaved, int64_t layout, int64_t pairing, bool inverse,
+                      bool in_place) {
+  brim::RopeArgs args =
+      arguments(q, cos, sin, positions, rotary_dim, sections, sections_interleaved, layout, pairing, inverse);
+  const auto out = [&](const Tensor& x) {
+    return in_place ? x : brim::binding::empty_in_order(x, brim::binding::kOrderOfInput);
+  };
+  const Tensor q_out = out(q);
+  const std::optional<Tensor> k_out = k ? std::optional(out(*k)) : std::nullopt;
+  args.k = brim::binding::input(k);
+  args.q_out = brim::binding::output(q_out);
+  args.k_out = brim::binding::output(k_out);
+  char plan[256] = "";
+  brim::binding::raise(brim_describe_plan(BRIM_OP_rope_forward, &args, plan, sizeof plan));
+  return plan;
+}
+
 #define BRIM_ROPE_OPTIONS                                                                \
   "Tensor cos, Tensor sin, Tensor? position_ids, int rotary_dim, int[]? sections, bool " \
   "sections_interleaved, "                                                               \
@@ -81,12 +102,14 @@ STABLE_TORCH_LIBRARY_FRAGMENT(brim, m) {
   m.def("rope(Tensor q, Tensor k, " BRIM_ROPE_OPTIONS ", int q_order, int k_order) -> (Tensor, Tensor)");
   m.def("rope_one(Tensor x, " BRIM_ROPE_OPTIONS ", int order) -> Tensor");
   m.def("rope_(Tensor(a!) q, Tensor(b!)? k, " BRIM_ROPE_OPTIONS ") -> ()");
+  m.def("_rope_plan(Tensor q, Tensor? k, " BRIM_ROPE_OPTIONS ", bool inplace) -> str");
 }
 
 void implement(torch::stable::detail::StableLibrary& m) {
   m.impl("rope", TORCH_BOX(&rope));
   m.impl("rope_one", TORCH_BOX(&rope_one));
   m.impl("rope_", TORCH_BOX(&rope_in_place));
+  m.impl("_rope_plan", TORCH_BOX(&rope_plan));
 }
 
 STABLE_TORCH_LIBRARY_IMPL(brim, CPU, m) { implement(m); }

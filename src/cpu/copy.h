@@ -3,23 +3,28 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <vector>
+
+#include "core/copy_pattern.h"
+#include "core/status.h"
 
 namespace brim::cpu {
 
-// memcpy in one piece a thread.
-void copy(void* to, const void* from, size_t bytes);
-// With the widest vectors, stored past the caches. `to` and `from` are aligned to 64 bytes.
-void stream_copy(void* to, const void* from, size_t bytes);
-// Reads and writes back the same memory, aligned to 64 bytes; stored through the caches, or past them.
-void rewrite(void* data, size_t bytes);
-void stream_rewrite(void* data, size_t bytes);
+// The names of the forms that a pattern has: through the caches, or stored past them.
+std::vector<const char*> copy_forms(core::CopyPattern pattern);
+// Form `form` of copy_forms(pattern). The memory is aligned to 64 bytes (else BRIM_INVALID_ARGUMENT).
+Status run_copy(core::CopyPattern pattern, size_t form, const core::CopyMemory& memory);
 
-// The bodies, on whole 64-byte lines. `zero` is 0: the compiler does not know, and so writes what it has
-// read.
-#define BRIM_ISA(id, name)                                                       \
-  namespace id {                                                                 \
-  void stream_copy_lines(uint64_t* to, const uint64_t* from, int64_t lines);     \
-  void rewrite_lines(uint64_t* data, int64_t lines, uint64_t zero, bool stream); \
+// How much is read, as pattern `read`, to replace what the caches hold. Reading leaves no dirty lines whose
+// writing back would fall into what is timed next.
+size_t flush_bytes();
+
+// The bodies, on whole 64-byte lines.
+#define BRIM_ISA(id, name)                                                                               \
+  namespace id {                                                                                         \
+  void copy_lines(uint64_t* to, const uint64_t* from, int64_t lines);                                    \
+  void flip_lines(uint64_t* data, int64_t lines, bool stream);                                           \
+  void xor_lines(uint64_t* to, const uint64_t* from, const uint64_t* other, int64_t lines, bool stream); \
   }
 #include "cpu/isas.inc"
 #undef BRIM_ISA

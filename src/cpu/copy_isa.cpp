@@ -8,29 +8,39 @@ namespace {
 
 constexpr int64_t kWords = 8;  // of a line
 
-template <Store S>
-void rewrite_as(uint64_t* data, int64_t words, uint64_t zero) {
+// to[i] = make(i) for vectors of words.
+template <Store S, class Make>
+HWY_INLINE void write_as(uint64_t* to, int64_t words, Make make) {
   const hn::ScalableTag<uint64_t> d;
-  const auto z = hn::Set(d, zero);
-  for (int64_t i = 0; i < words; i += static_cast<int64_t>(hn::Lanes(d)))
-    put<S>(d, hn::Or(hn::Load(d, data + i), z), data + i);
+  for (int64_t i = 0; i < words; i += static_cast<int64_t>(hn::Lanes(d))) put<S>(d, make(i), to + i);
+  hwy::FlushStream();
+}
+
+template <class Make>
+HWY_INLINE void write(uint64_t* to, int64_t lines, bool stream, Make make) {
+  stream ? write_as<Store::stream>(to, lines * kWords, make)
+         : write_as<Store::plain>(to, lines * kWords, make);
 }
 
 }  // namespace
 
 namespace BRIM_THIS_ISA {
 
-void stream_copy_lines(uint64_t* to, const uint64_t* from, int64_t lines) {
+void copy_lines(uint64_t* to, const uint64_t* from, int64_t lines) {
   const hn::ScalableTag<uint64_t> d;
-  for (int64_t i = 0; i < lines * kWords; i += static_cast<int64_t>(hn::Lanes(d)))
-    hn::Stream(hn::Load(d, from + i), d, to + i);
-  hwy::FlushStream();
+  write_as<Store::stream>(to, lines * kWords,
+                          [=](int64_t i) BRIM_INLINE_LAMBDA { return hn::Load(d, from + i); });
 }
 
-void rewrite_lines(uint64_t* data, int64_t lines, uint64_t zero, bool stream) {
-  stream ? rewrite_as<Store::stream>(data, lines * kWords, zero)
-         : rewrite_as<Store::plain>(data, lines * kWords, zero);
-  hwy::FlushStream();
+void flip_lines(uint64_t* data, int64_t lines, bool stream) {
+  const hn::ScalableTag<uint64_t> d;
+  write(data, lines, stream, [=](int64_t i) BRIM_INLINE_LAMBDA { return hn::Not(hn::Load(d, data + i)); });
+}
+
+void xor_lines(uint64_t* to, const uint64_t* from, const uint64_t* other, int64_t lines, bool stream) {
+  const hn::ScalableTag<uint64_t> d;
+  write(to, lines, stream,
+        [=](int64_t i) BRIM_INLINE_LAMBDA { return hn::Xor(hn::Load(d, from + i), hn::Load(d, other + i)); });
 }
 
 }  // namespace BRIM_THIS_ISA

@@ -90,8 +90,9 @@ std::vector<BenchRow> bench_case(const ops::Case& c, brim_op op, const Devices& 
                      if (const Status status = call(op, args.get()); !ok(status))
                        throw std::runtime_error(status.message);
                    })});
-  for (const Device::Copy& form :
-       in_place ? device->copies_in_place(copy[0], copied) : device->copies(copy[0], copy[1], copied))
+  const core::CopyPattern pattern = in_place ? core::CopyPattern::in_place : core::CopyPattern::copy;
+  const core::CopyMemory copy_memory{copy.back(), in_place ? nullptr : copy.front(), nullptr, copied};
+  for (const Device::Copy& form : device->copies(pattern, copy_memory))
     lanes.push_back({form.name, device->timed(form.launch)});
   for (int round = 0; round < options.rounds; ++round) {
     progress(round);

@@ -6,7 +6,6 @@
 #include <stdexcept>
 
 #include "core/parallel.h"
-#include "cpu/cache.h"
 #include "cpu/copy.h"
 #include "harness/device.h"
 
@@ -29,24 +28,24 @@ size_t available_bytes() {
   return 0;
 }
 
-// Read before every sample: twice what the last-level caches hold, each thread its share, so that the
-// threads' own caches are replaced too. Reading leaves no dirty lines whose writing back would fall into the
-// sample.
+void run(core::CopyPattern pattern, size_t form, const core::CopyMemory& memory) {
+  if (const Status status = cpu::run_copy(pattern, form, memory); !ok(status))
+    throw std::runtime_error(status.message);
+}
+
+// Read before every sample, each thread its share, so that the threads' own caches are replaced too.
 class CacheFlusher {
  public:
-  CacheFlusher() : words_(2 * cpu::last_level_cache_bytes() / sizeof(uint64_t), 1) {}
-
-  void flush() const {
-    core::parallel_for(static_cast<int64_t>(words_.size()), 1 << 13, [&](int64_t begin, int64_t end) {
-      uint64_t sum = 0;
-      for (int64_t i = begin; i < end; i += 8) sum += words_[i];  // one word of each line
-      sink_ = sum;
-    });
+  CacheFlusher() : bytes_(cpu::flush_bytes()), buffer_(bytes_ + kLine, 1) {
+    begin_ = buffer_.data() + (kLine - reinterpret_cast<uintptr_t>(buffer_.data()) % kLine) % kLine;
   }
+  void flush() const { run(core::CopyPattern::read, 0, {nullptr, begin_, nullptr, bytes_}); }
 
  private:
-  std::vector<uint64_t> words_;
-  static inline volatile thread_local uint64_t sink_ = 0;
+  static constexpr size_t kLine = 64;
+  size_t bytes_;
+  std::vector<char> buffer_;
+  const char* begin_;
 };
 
 class CpuTimed final : public Timed {
@@ -95,13 +94,12 @@ class CpuDevice final : public Device {
     return std::make_unique<CpuTimed>(std::move(work), flusher_);
   }
 
-  std::vector<Copy> copies(void* to, const void* from, size_t bytes) override {
-    return {{"memcpy", [=] { cpu::copy(to, from, bytes); }},
-            {"stream", [=] { cpu::stream_copy(to, from, bytes); }}};
-  }
-  std::vector<Copy> copies_in_place(void* data, size_t bytes) override {
-    return {{"load-store", [=] { cpu::rewrite(data, bytes); }},
-            {"load-stream", [=] { cpu::stream_rewrite(data, bytes); }}};
+  std::vector<Copy> copies(core::CopyPattern pattern, const core::CopyMemory& memory) override {
+    std::vector<Copy> list;
+    const std::vector<const char*> names = cpu::copy_forms(pattern);
+    for (size_t form = 0; form < names.size(); ++form)
+      list.push_back({names[form], [=] { run(pattern, form, memory); }});
+    return list;
   }
 
  private:

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "brim/brim.h"
+#include "core/copy_pattern.h"
 
 namespace brim::harness {
 
@@ -46,8 +47,7 @@ class Device {
     std::string name;
     std::function<void()> launch;
   };
-  virtual std::vector<Copy> copies(void* to, const void* from, size_t bytes) = 0;
-  virtual std::vector<Copy> copies_in_place(void* data, size_t bytes) = 0;
+  virtual std::vector<Copy> copies(core::CopyPattern pattern, const core::CopyMemory& memory) = 0;
 };
 
 std::unique_ptr<Device> make_cpu_device();

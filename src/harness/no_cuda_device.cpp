@@ -1,4 +1,4 @@
-// Instead of cuda_device.cu where there is no nvcc.
+// Instead of cuda_device.cpp where there is no nvcc.
 #include "harness/device.h"
 
 namespace brim::harness {

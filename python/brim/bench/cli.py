@@ -1,0 +1,184 @@
+"""The command line of python -m brim.bench."""
+
+import argparse
+import contextlib
+import platform
+import sys
+import time
+
+import torch
+
+import brim
+
+from . import providers, rope, rows, table
+from .measure import MEASURABLE, MODES, Measurement
+from .timing import make_clocks, reason
+
+OPS = {op.NAME: op for op in (rope,)}
+DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+
+
+def heads(text):
+    """32+8: query and key heads."""
+    q, _, k = text.partition("+")
+    return int(q), int(k)
+
+
+def parser():
+    p = argparse.ArgumentParser(
+        prog="python -m brim.bench",
+        description="Times brim, the libraries it competes with and plain copies of the same bytes, in turns within one "
+        "run; each result is checked first. Without a shape option a default list runs; with one, every combination of "
+        "those named (8192 tokens, 32+8 heads of 128, bfloat16, bshd where nothing is).",
+    )
+    p.add_argument("--op", nargs="+", choices=OPS, default=list(OPS), metavar="NAME", help=", ".join(OPS))
+    p.add_argument("--device", help="cpu or cuda (default: cuda where it can be used)")
+    shape = p.add_argument_group("shapes")
+    shape.add_argument("--tokens", nargs="+", type=int, metavar="N")
+    shape.add_argument("--heads", nargs="+", type=heads, metavar="H+K", help="query and key heads, as 32+8")
+    shape.add_argument("--head-dim", nargs="+", type=int, metavar="D")
+    shape.add_argument("--dtype", nargs="+", choices=DTYPES)
+    shape.add_argument("--layout", nargs="+", choices=rope.LAYOUTS)
+    p.add_argument("--mode", nargs="+", choices=MODES, default=list(MODES))
+    p.add_argument("--clock", nargs="+", choices=MEASURABLE["cuda"], help="default: see docs/performance.md")
+    p.add_argument("--provider", nargs="+", metavar="NAME", help="only these; copies run in any case")
+    p.add_argument("--compile", action="store_true", help="include torch-compile")
+    p.add_argument("--rounds", type=int, help="samples of each (default 25)")
+    p.add_argument("--quick", action="store_true", help="7 rounds")
+    p.add_argument("--time", type=float, metavar="SECONDS", help="start no case after this long")
+    p.add_argument("--threads", type=int, help="threads of the CPU")
+    p.add_argument("--json", metavar="FILE", help="rows as Google Benchmark's JSON; - is the standard output")
+    p.add_argument("--csv", metavar="FILE")
+    return p
+
+
+def pick_device(name):
+    status = brim.backend_info()["cuda"]
+    usable = torch.cuda.is_available() and status == "available"
+    device = torch.device(name or ("cuda" if usable else "cpu"))
+    if device.type not in MEASURABLE:
+        sys.exit(f"brim.bench: --device is {name}, expected cpu or cuda")
+    if device.type == "cuda" and not usable:
+        sys.exit(f"brim.bench: no GPU can be used: {status if torch.cuda.is_available() else 'torch sees none'}")
+    return device
+
+
+def device_name(device):
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    model = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as info:
+        model = next((line.split(": ", 1)[1].strip() for line in info if line.startswith("model name")), model)
+    threads = torch.get_num_threads()
+    return f"{model}, {threads} thread{'s' * (threads != 1)}"
+
+
+def cases_of(op, options, device):
+    named = (options.tokens, options.heads, options.head_dim, options.dtype, options.layout)
+    if not any(named):
+        return op.default_cases(device)
+    return [
+        op.Case(tokens, *h, d, DTYPES[dtype], layout)
+        for h in options.heads or [(32, 8)]
+        for d in options.head_dim or [128]
+        for dtype in options.dtype or ["bfloat16"]
+        for layout in options.layout or ["bshd"]
+        for tokens in options.tokens or [8192]
+    ]
+
+
+def plan(options, device, first):
+    """{clock: modes} for a case. Unless asked for, `full` goes by the eager clock, and the host's clock, which hardly
+    depends on the shape, is looked at in the first case only."""
+    measurable = MEASURABLE[device.type]
+    if options.clock:
+        modes = {clock: measurable.get(clock, ()) for clock in options.clock}
+    elif device.type == "cpu":
+        modes = measurable
+    else:
+        modes = {"graph": measurable["graph"], "eager": ("full",), "host": measurable["host"] if first else ()}
+    modes = {clock: [m for m in wanted if m in options.mode] for clock, wanted in modes.items()}
+    return {clock: wanted for clock, wanted in modes.items() if wanted}
+
+
+class Progress:
+    """One line on a terminal that is written over; nothing elsewhere."""
+
+    def __init__(self):
+        self._on = sys.stderr.isatty()
+
+    def __call__(self, text=""):
+        if self._on:
+            print(f"\r\033[K{text}", end="", file=sys.stderr, flush=True)
+
+
+def run(options, ops, out):
+    """Everything the options ask for. Returns (rows, [(what, why left out)], whether brim was wrong or failed)."""
+    device = options.device
+    clocks, progress, began = make_clocks(device), Progress(), time.monotonic()
+    done, left_out, wrong = [], [], False
+    for op in ops:
+        contestants, missing = providers.load(
+            op.PROVIDERS, device, options.provider, ["torch-compile"] if options.compile else []
+        )
+        left_out += missing.items()
+        wrong |= any(title.split(",")[0] == "brim" for title in missing)
+        cases = cases_of(op, options, device)
+        for i, case in enumerate(cases):
+            if options.time is not None and time.monotonic() - began > options.time:
+                left_out.append((str(case), f"not started after {options.time:g} s"))
+                continue
+
+            def on_round(clock, count, case=case, i=i, total=len(cases)):
+                progress(f"[{i + 1}/{total}] {case}, {clock}, round {count + 1}/{options.rounds}")
+
+            measurement = Measurement(case, device, clocks, options.rounds, on_round)
+            try:
+                outcome = measurement.run(contestants, plan(options, device, i == 0))
+            except Exception as error:  # its inputs do not fit, for one
+                outcome = measurement.outcome
+                outcome.left_out.append((str(case), reason(error)))
+                wrong |= not isinstance(error, torch.OutOfMemoryError)
+            del measurement
+            progress()
+            for row in outcome.rows:
+                row.device = options.device_name
+            if outcome.rows:
+                print(table.text(case, outcome.rows), file=out, flush=True)
+            done += outcome.rows
+            left_out += [(what if what == str(case) else f"{case}: {what}", why) for what, why in outcome.left_out]
+            wrong |= outcome.wrong
+            if device.type == "cuda":
+                torch.cuda.empty_cache()
+    return done, left_out, wrong
+
+
+def main(arguments=None, ops=None):
+    """Returns the exit status: 1 when a result of brim's was wrong, or brim failed."""
+    options = parser().parse_args(arguments)
+    known = {cls.name for op in OPS.values() for cls in op.PROVIDERS}
+    if options.provider and not set(options.provider) <= known:
+        unknown = ", ".join(sorted(set(options.provider) - known))
+        sys.exit(f"brim.bench: no provider {unknown}; known: {', '.join(sorted(known))}")
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    options.rounds = options.rounds or (7 if options.quick else 25)
+    options.device = pick_device(options.device)
+    options.device_name = device_name(options.device)
+    torch.manual_seed(0)
+    out = sys.stderr if "-" in (options.json, options.csv) else sys.stdout
+    versions = {"brim": brim.__version__, **providers.versions()}
+    print(f"{options.device_name}; {', '.join(f'{n} {v}' for n, v in versions.items())}", file=out)
+    with contextlib.ExitStack() as stack:
+        if options.device.type == "cuda":  # graphs cannot be captured on the default stream
+            stack.enter_context(torch.cuda.stream(torch.cuda.Stream(options.device)))
+        done, left_out, wrong = run(options, ops or [OPS[name] for name in options.op], out)
+    if left_out:
+        print("Left out:", file=out)
+        for what, why in left_out:
+            print(f"  {what}: {why}", file=out)
+    if options.json:
+        rows.write(options.json, rows.to_json(done, options.device_name, versions, left_out))
+    if options.csv:
+        rows.write(options.csv, rows.to_csv(done))
+    return int(wrong)
