@@ -27,12 +27,11 @@ CopyPattern pattern_of(const std::string& name) {
 }
 
 size_t bytes_of(const Tensor& tensor) {
-  int64_t size;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_storage_size(tensor.get(), &size));
-  return static_cast<size_t>(size);
+  if (!tensor.is_contiguous()) throw std::invalid_argument("copy: a buffer is not contiguous");
+  return static_cast<size_t>(tensor.numel()) * tensor.element_size();
 }
 
-// All tensors are buffers: their whole storage counts, whatever their shape.
+// Tensors are buffers here, whatever their shape and type.
 CopyMemory memory_of(CopyPattern pattern, const Tensor& to, const Tensor& from, const Other& other) {
   const bool in_place = pattern == CopyPattern::in_place;
   const bool two = pattern == CopyPattern::two_reads_one_write;
@@ -101,8 +100,8 @@ void cuda_flush(const Tensor& to, const Tensor& from) {
 }
 #endif
 
-// Private: an end in a newline each, the forms that `_copy` knows for buffers of so many bytes on `like`'s
-// device; `to` of a reading pattern is where a sum may go.
+// Private. The forms, a line each, are those of copies of so many bytes on `like`'s device. Reading, `to` is
+// the place for a sum (core/copy_pattern.h).
 STABLE_TORCH_LIBRARY_FRAGMENT(brim, m) {
   m.def("_copy_forms(Tensor like, str pattern, int bytes) -> str");
   m.def("_copy(Tensor(a!) to, Tensor src, Tensor? other, str pattern, int form) -> ()");

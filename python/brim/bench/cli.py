@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import platform
+import re
 import sys
 import time
 
@@ -53,14 +54,18 @@ def parser():
 
 
 def pick_device(name):
-    status = brim.backend_info()["cuda"]
-    usable = torch.cuda.is_available() and status == "available"
-    device = torch.device(name or ("cuda" if usable else "cpu"))
-    if device.type not in MEASURABLE:
+    if name and not re.fullmatch(r"cpu|cuda(:\d+)?", name):
         sys.exit(f"brim.bench: --device is {name}, expected cpu or cuda")
-    if device.type == "cuda" and not usable:
-        sys.exit(f"brim.bench: no GPU can be used: {status if torch.cuda.is_available() else 'torch sees none'}")
-    return device
+    status = brim.backend_info()["cuda"] if torch.cuda.is_available() else "torch sees none"
+    if name == "cpu" or (not name and status != "available"):
+        return torch.device("cpu")
+    if status != "available":
+        sys.exit(f"brim.bench: no GPU can be used: {status}")
+    index = torch.device(name or "cuda").index or 0
+    if index >= torch.cuda.device_count():
+        sys.exit(f"brim.bench: there is no device cuda:{index}")
+    torch.cuda.set_device(index)
+    return torch.device("cuda", index)
 
 
 def device_name(device):

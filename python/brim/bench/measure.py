@@ -145,6 +145,7 @@ class Measurement:
 
     def _time(self, lanes, clock):
         samplers, shared = {}, {}
+        self.clocks[clock].start()
         for i, lane in enumerate(lanes):
             # Forward and backward of one case move the same bytes: one copy stands for both.
             key = (lane.path, lane.in_place, lane.bytes) if lane.provider == "copy" else i

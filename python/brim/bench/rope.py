@@ -115,9 +115,7 @@ class Setup:
         if mode == "forward":
             return lambda: provider.differentiable(*leaves, t)
         if clone:
-            return lambda: torch.autograd.grad(
-                provider.differentiable(*(x * 1 for x in leaves), t), leaves, gradients
-            )
+            return lambda: torch.autograd.grad(provider.differentiable(*(x * 1 for x in leaves), t), leaves, gradients)
         return lambda: torch.autograd.grad(provider.differentiable(*leaves, t), leaves, gradients)
 
     def error_ulp(self, provider, mode):

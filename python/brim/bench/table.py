@@ -2,9 +2,12 @@
 
 import itertools
 
+from .measure import MODES
+
 
 def _group(row):
-    return row.mode, row.clock, row.grad
+    """Rows that took turns and mean the same. A copy is recorded by nobody, whatever it stands beside."""
+    return row.clock, MODES.index(row.mode), row.grad and row.mode == "forward"
 
 
 def best_peer(row, rows):
@@ -41,11 +44,11 @@ def _lines(rows):
 def text(case, rows):
     """The rows of one case."""
     parts = []
-    for (mode, clock, grad), group in itertools.groupby(sorted(rows, key=_group), _group):
-        recorded = ", recorded by autograd" if grad and mode == "forward" else ""
+    for (clock, mode, grad), group in itertools.groupby(sorted(rows, key=_group), _group):
+        recorded = ", recorded by autograd" if grad else ""
         lines = [("", "us", "p20-p80", "GB/s", "of wall", ""), *_lines(list(group))]
         widths = [max(len(line[i]) for line in lines) for i in range(5)]
-        parts.append(f"{case}, {mode}{recorded}, clock {clock}")
+        parts.append(f"{case}, {MODES[mode]}{recorded}, clock {clock}")
         for name, *numbers, note in lines:
             cells = [name.ljust(widths[0]), *(n.rjust(w) for n, w in zip(numbers, widths[1:]))]
             parts.append(("  " + "  ".join(cells) + "  " + note).rstrip())

@@ -82,17 +82,27 @@ class Flush:
         _ops._flush(self._sink, self._buffer)
 
 
-class GraphClock:
+class Clock:
+    def start(self):
+        """Before the samplers of a run are made."""
+
+    def sampler(self, call, grad=False):
+        """A function that takes one sample of `call`, after what it takes to make that ready; `grad` is its grad mode."""
+        raise NotImplementedError
+
+
+class GraphClock(Clock):
     """A CUDA graph of one call, replayed after a flush; time on the GPU between two events.
 
     The flush takes long enough for what follows to be queued behind it: no gap on the host's account is timed.
     """
 
-    name = "graph"
-
     def __init__(self, flush):
         self._flush = flush
-        self._pool = torch.cuda.graph_pool_handle()  # replays come one after the other and may share memory
+
+    def start(self):
+        """Before the samplers of a run, whose replays come one after the other and may share memory."""
+        self._pool = torch.cuda.graph_pool_handle()
 
     def sampler(self, call, grad=False):
         with torch.set_grad_enabled(grad):
@@ -129,10 +139,8 @@ class GraphClock:
         return graph
 
 
-class EagerClock:
+class EagerClock(Clock):
     """The plain call after a flush and with nothing queued; time on the GPU between two events, launch gaps included."""
-
-    name = "eager"
 
     def __init__(self, flush):
         self._flush = flush
@@ -156,11 +164,9 @@ class EagerClock:
         return sample
 
 
-class HostClock:
+class HostClock(Clock):
     """Time on the host. For a GPU: to queue a call, the mean of several in a row, caches warm, nothing waited for in
     between. For the CPU (`flush` given): one call, after a flush."""
-
-    name = "host"
 
     def __init__(self, flush=None, calls=20, synchronize=lambda: None, now=time.perf_counter):
         self._flush, self._synchronize, self._now = flush, synchronize, now
