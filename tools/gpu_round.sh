@@ -3,6 +3,7 @@
 #   tools/gpu_round.sh build        here: collects what the other machine needs in .gpu/ (some MiB)
 #   tools/gpu_round.sh run [FOLDER] there, on this tree with .gpu/: checks, times and sanitizes; all results in FOLDER
 #                                   (default $OUT, else gpu_out); rope-<device>.json belongs in bench/results/
+#   BRIM_PEERS=FOLDER ... run       times brim beside the libraries that are installed in FOLDER (pip install --target) too
 # The GPU machine needs a driver, Python with torch 2.10 or newer and pytest, and compute-sanitizer for the last parts.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
@@ -74,6 +75,11 @@ run_half() {
   fi
   part bench 150 $brim bench --backend cuda --dtype bfloat16 float16 float32 --layout bshd bhsd \
     --json "$out/rope-$device.json"
+  if [ -n "${BRIM_PEERS:-}" ]; then
+    # CUTLASS's Python DSL lies deeper, where a .pth file would find it.
+    part peers 200 env PYTHONPATH="$PYTHONPATH:$BRIM_PEERS:$BRIM_PEERS/nvidia_cutlass_dsl/dsl_packages" \
+      python3 -m brim.bench --quick --time 150 --json "$out/rope-peers-$device.json"
+  fi
   part check-large 150 $brim check --backend cuda --large --json "$out/check-large.json"
 
   for name in "${broken[@]}"; do
@@ -91,7 +97,7 @@ case "${1:-}" in
   build) build_half ;;
   run) run_half "${2:-}" ;;
   *)
-    sed -n '2,7s/^# //p' "$0"
+    sed -n '2,8s/^# //p' "$0"
     exit 2
     ;;
 esac

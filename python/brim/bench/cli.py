@@ -28,9 +28,9 @@ def heads(text):
 def parser():
     p = argparse.ArgumentParser(
         prog="python -m brim.bench",
-        description="Times brim, the libraries it competes with and plain copies of the same bytes, in turns within one "
-        "run; each result is checked first. Without a shape option a default list runs; with one, every combination of "
-        "those named (8192 tokens, 32+8 heads of 128, bfloat16, bshd where nothing is).",
+        description="Times brim, the libraries it competes with and plain copies of the same bytes, in turns within "
+        "one run; each result is checked first. Without a shape option a default list runs; with one, every "
+        "combination of those named (8192 tokens, 32+8 heads of 128, bfloat16, bshd where nothing is).",
     )
     p.add_argument("--op", nargs="+", choices=OPS, default=list(OPS), metavar="NAME", help=", ".join(OPS))
     p.add_argument("--device", help="cpu or cuda (default: cuda where it can be used)")
@@ -134,8 +134,8 @@ def run(options, ops, out):
                 left_out.append((str(case), f"not started after {options.time:g} s"))
                 continue
 
-            def on_round(clock, count, case=case, i=i, total=len(cases)):
-                progress(f"[{i + 1}/{total}] {case}, {clock}, round {count + 1}/{options.rounds}")
+            def on_round(clock, count, title=f"[{i + 1}/{len(cases)}] {case}"):
+                progress(f"{title}, {clock}, round {count + 1}/{options.rounds}")
 
             measurement = Measurement(case, device, clocks, options.rounds, on_round)
             try:

@@ -49,7 +49,7 @@ class Row:
 
 @dataclasses.dataclass
 class Outcome:
-    """The rows of a case, and (what, why) for all that is not among them. `wrong`: brim is to blame for one of those."""
+    """The rows of a case, and (what, why) of all that is not among them. `wrong`: one of those is a fault of brim's."""
 
     rows: list = dataclasses.field(default_factory=list)
     left_out: list = dataclasses.field(default_factory=list)

@@ -163,7 +163,9 @@ def error_ulp(x, got, tables, inverse):
     if inverse:
         s = -s
     worst = 0.0
-    for y, a, b in zip(got.index_select(2, index).double().split(half, -1), (x1 * c, x2 * c), (-x2 * s, x1 * s)):
+    for y, a, b in zip(
+        got.index_select(2, index).double().split(half, -1), (x1 * c, x2 * c), (-x2 * s, x1 * s), strict=True
+    ):
         largest = torch.maximum(a.abs(), b.abs()).clamp_min(torch.finfo(x.dtype).tiny)
         ulp = torch.ldexp(torch.full_like(a, torch.finfo(x.dtype).eps), torch.frexp(largest).exponent - 1)
         error = ((y - (a + b)).abs() / ulp).max().item()

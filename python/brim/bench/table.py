@@ -2,12 +2,14 @@
 
 import itertools
 
-from .measure import MODES
+from .measure import MEASURABLE, MODES
+
+_CLOCKS = list(MEASURABLE["cuda"])
 
 
 def _group(row):
     """Rows that took turns and mean the same. A copy is recorded by nobody, whatever it stands beside."""
-    return row.clock, MODES.index(row.mode), row.grad and row.mode == "forward"
+    return _CLOCKS.index(row.clock), MODES.index(row.mode), row.grad and row.mode == "forward"
 
 
 def best_peer(row, rows):
@@ -48,8 +50,8 @@ def text(case, rows):
         recorded = ", recorded by autograd" if grad else ""
         lines = [("", "us", "p20-p80", "GB/s", "of wall", ""), *_lines(list(group))]
         widths = [max(len(line[i]) for line in lines) for i in range(5)]
-        parts.append(f"{case}, {MODES[mode]}{recorded}, clock {clock}")
+        parts.append(f"{case}, {MODES[mode]}{recorded}, clock {_CLOCKS[clock]}")
         for name, *numbers, note in lines:
-            cells = [name.ljust(widths[0]), *(n.rjust(w) for n, w in zip(numbers, widths[1:]))]
+            cells = [name.ljust(widths[0]), *(n.rjust(w) for n, w in zip(numbers, widths[1:], strict=True))]
             parts.append(("  " + "  ".join(cells) + "  " + note).rstrip())
     return "\n".join(parts)

@@ -87,7 +87,7 @@ class Clock:
         """Before the samplers of a run are made."""
 
     def sampler(self, call, grad=False):
-        """A function that takes one sample of `call`, after what it takes to make that ready; `grad` is its grad mode."""
+        """A function that takes one sample of `call`, which is made ready here; `grad` is its grad mode."""
         raise NotImplementedError
 
 
@@ -140,7 +140,7 @@ class GraphClock(Clock):
 
 
 class EagerClock(Clock):
-    """The plain call after a flush and with nothing queued; time on the GPU between two events, launch gaps included."""
+    """The plain call after a flush, nothing queued; time on the GPU between two events, launch gaps included."""
 
     def __init__(self, flush):
         self._flush = flush
