@@ -1,9 +1,11 @@
 #include "cpu/copy.h"
 
+#include <cstdint>
 #include <cstring>
 
 #include "core/parallel.h"
 #include "cpu/cache.h"
+#include "cpu/copy_lines.h"
 #include "cpu/isa.h"
 
 namespace brim::cpu {

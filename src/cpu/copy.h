@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <vector>
 
 #include "core/copy_pattern.h"
@@ -18,15 +17,5 @@ Status run_copy(core::CopyPattern pattern, size_t form, const core::CopyMemory& 
 // How much is read, as pattern `read`, to replace what the caches hold. Reading leaves no dirty lines whose
 // writing back would fall into what is timed next.
 size_t flush_bytes();
-
-// The bodies, on whole 64-byte lines.
-#define BRIM_ISA(id, name)                                                                               \
-  namespace id {                                                                                         \
-  void copy_lines(uint64_t* to, const uint64_t* from, int64_t lines);                                    \
-  void flip_lines(uint64_t* data, int64_t lines, bool stream);                                           \
-  void xor_lines(uint64_t* to, const uint64_t* from, const uint64_t* other, int64_t lines, bool stream); \
-  }
-#include "cpu/isas.inc"
-#undef BRIM_ISA
 
 }  // namespace brim::cpu

@@ -1,5 +1,5 @@
-// The bodies of copy.h, compiled once per instruction set. simd.h says what this file must not use.
-#include "cpu/copy.h"
+// The bodies of copy_lines.h, compiled once per instruction set. simd.h says what this file must not use.
+#include "cpu/copy_lines.h"
 
 #include "cpu/simd.h"
 

@@ -135,7 +135,8 @@ class GraphClock(Clock):
                 graph.capture_end()
         except Exception as error:
             self._pool = torch.cuda.graph_pool_handle()  # the former one may be left half open
-            raise RuntimeError(f"cannot be captured in a CUDA graph: {reason(error)}") from error
+            cause = error.__context__ or error  # ending a capture that has failed fails as well, and says less
+            raise RuntimeError(f"cannot be captured in a CUDA graph: {reason(cause)}") from error
         return graph
 
 
