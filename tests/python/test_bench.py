@@ -221,6 +221,12 @@ def test_clocks_of_a_case():
     assert cli.plan(options, gpu, False) == {"eager": ["backward"], "graph": ["backward"]}
 
 
+def test_full_of_packed_inputs_is_not_timed_behind_a_copy():
+    packed = rope.Case(8, 2, 1, 8, layout="packed")
+    assert packed.can_measure("full", "host") and packed.can_measure("backward", "eager")
+    assert not packed.can_measure("full", "eager") and rope.Case(8, 2, 1, 8).can_measure("full", "eager")
+
+
 def test_the_default_list_has_what_users_have():
     cases = rope.default_cases(torch.device("cuda"))
     assert {c.head_dim for c in cases} == {56, 64, 80, 92, 96, 128, 192, 256}

@@ -70,6 +70,7 @@ class Measurement:
 
     def run(self, providers, plan) -> Outcome:
         setup = self.case.prepare(self.device)
+        plan = {clock: [m for m in wanted if self.case.can_measure(m, clock)] for clock, wanted in plan.items()}
         modes = [mode for mode in MODES if any(mode in wanted for wanted in plan.values())]
         right = {mode: [p for p in providers if self._is_right(setup, p, mode)] for mode in modes}
         for clock, wanted in plan.items():
@@ -144,6 +145,8 @@ class Measurement:
                 yield lane
 
     def _time(self, lanes, clock):
+        if not lanes:
+            return
         samplers, shared = {}, {}
         self.clocks[clock].start()
         for i, lane in enumerate(lanes):
