@@ -13,9 +13,9 @@ namespace {
 // What must hold for every ring; returns the first thing that does not.
 const char* ring_fault(const core::DeviceProps& device, const RopeRing& r) {
   if (ring_variant_index(r) < 0) return "the variant is not built";
-  if (r.pair_columns * r.token_lanes * r.head_lanes > r.threads) return "too many threads";
+  if (r.pair_columns * r.token_lanes * r.head_lanes > r.workers) return "too many threads";
   if (r.head_lanes < 1 || r.token_lanes < 1) return "an empty CTA";
-  if (r.threads > kRingMostThreads || r.threads % 32) return "the threads are no whole warps";
+  if (r.workers > kRingMostWorkers || r.workers % 32) return "the threads are no whole warps";
   if (r.slots < 3 || r.slots > kRingMostSlots) return "too few slots, or too many";
   const int64_t shared = static_cast<int64_t>(r.slots) * r.slot_bytes;
   if (shared + kRingBarrierBytes > device.shared_per_block_optin) return "more shared memory than a CTA gets";
@@ -33,11 +33,11 @@ const char* ring_cover_fault(const RopeProblem& p, const RopeRing& r) {
   std::vector<int> seen(static_cast<size_t>(p.batch * p.seq * heads));
   for (int64_t index = 0; index < ring_tiles(r); ++index) {
     const RingTile t = ring_tile(r, static_cast<uint32_t>(index));
-    const int q_bytes = ring_part_bytes(r, t, t.q_heads);
-    if (q_bytes + ring_part_bytes(r, t, t.k_heads) > r.slot_bytes) return "a tile is larger than its slot";
+    if (ring_part(r, t, true) + ring_part_bytes(r, t, t.k_heads) > r.slot_bytes)
+      return "a tile is larger than its slot";
     // The slot's bytes: where in q (even) or k (odd) each comes from.
     std::vector<int64_t> slot(static_cast<size_t>(r.slot_bytes), -1);
-    int edges = 0;
+    int runs = 0;
     for (int k = 0; k < 2; ++k) {
       const int count = k ? t.k_heads : t.q_heads, bytes = ring_run_bytes(r, t, count);
       for (int i = 0; i < ring_runs(r, t, count); ++i) {
@@ -46,17 +46,18 @@ const char* ring_cover_fault(const RopeProblem& p, const RopeRing& r) {
         if (!r.edges && (from % 16 || bytes % 16)) return "a run off the grid without edges";
         const int64_t to = ring_run_offset(r, t, k ? t.k_first : t.q_first, k ? r.k.to : r.q.to, i);
         if ((from - to) % 16) return "a run is written elsewhere on the grid";
-        const int at = (k ? q_bytes : 0) + i * ring_run_pitch(r, bytes) + place;
+        const int at = ring_part(r, t, k) + i * ring_run_pitch(r, bytes) + place;
         if (at % 16 != from % 16) return "a run stands elsewhere on the grid";
         if (at + bytes > r.slot_bytes) return "a run beyond its slot";
         for (int b = 0; b < bytes; ++b) {
           if (slot[at + b] >= 0) return "two runs at one place of a slot";
           slot[at + b] = 2 * (from + b) + k;
         }
-        ++edges;
+        ++runs;
       }
     }
-    if (r.edges && edges * 16 > r.threads) return "more edges than threads";
+    if (runs > kRingMostRuns || t.tokens > kRingMostTokens)
+      return "more runs or tokens than a warp has lanes";
     for (int token = 0; token < t.tokens; ++token)
       for (int h = 0; h < t.q_heads + t.k_heads; ++h) {
         const bool k = h >= t.q_heads;

@@ -19,9 +19,8 @@ void run_variant(size_t index, const RingParams& params) {
     if (I != index) return run_variant<I + 1>(index, params);
     constexpr cuda::RingVariant v = cuda::kRingVariants[I];
     using T = typename cuda::Element<v.dtype>::type;
-    cuda::emulation::run(2, params.ring.threads + 32, [&] {
-      cuda::rope_ring<T, v.vector_bytes, static_cast<int>(v.order), v.edges>(params);
-    });
+    cuda::emulation::run(2, params.ring.workers + 64,
+                         [&] { cuda::rope_ring<T, v.vector_bytes, static_cast<int>(v.order)>(params); });
   }
 }
 

@@ -25,13 +25,8 @@ struct Heads {
 struct Params {
   RopeLaunch launch;
   Heads q, k;
-  const char *cos, *sin;
-  const void* positions;
-  brim_dtype table_dtype, position_dtype;
-  ops::RopeTableStrides cos_strides, sin_strides;  // elements
-  int64_t position_batch_stride, position_seq_stride, table_rows;
-  int32_t* bad_data;
-  bool negate_sin, has_sections, sections_interleaved;
+  RopeTables tables;
+  bool has_sections, sections_interleaved;
   int32_t sections[3];
 };
 
@@ -61,14 +56,15 @@ __device__ __forceinline__ void load_scalar_columns(const Params& p, const char*
 template <class Table, int N, int Size>
 __device__ __forceinline__ void load_columns(const Params& p, RopeToken token, int64_t row, int64_t first,
                                              float (&c)[Size], float (&s)[Size], int at) {
-  const char* cos = p.cos + (token.batch * p.cos_strides.batch + row * p.cos_strides.row) * sizeof(Table);
-  const char* sin = p.sin + (token.batch * p.sin_strides.batch + row * p.sin_strides.row) * sizeof(Table);
+  const RopeTables& t = p.tables;
+  const char* cos = t.cos + (token.batch * t.cos_strides.batch + row * t.cos_strides.row) * sizeof(Table);
+  const char* sin = t.sin + (token.batch * t.sin_strides.batch + row * t.sin_strides.row) * sizeof(Table);
   if (p.launch.vector_tables) {
     load_vector_columns<Table, N>(cos, first, c, at);
     load_vector_columns<Table, N>(sin, first, s, at);
   } else {
-    load_scalar_columns<Table, N>(p, cos, p.cos_strides, first, c, at);
-    load_scalar_columns<Table, N>(p, sin, p.sin_strides, first, s, at);
+    load_scalar_columns<Table, N>(p, cos, t.cos_strides, first, c, at);
+    load_scalar_columns<Table, N>(p, sin, t.sin_strides, first, s, at);
   }
 }
 
@@ -85,13 +81,13 @@ __device__ __forceinline__ void load_angles(const Params& p, RopeToken token, in
       load_columns<Table, N>(p, token, row, column.table, c, s, 0);
     }
   };
-  if (p.table_dtype == BRIM_FLOAT32)
+  if (p.tables.dtype == BRIM_FLOAT32)
     load.template operator()<float>();
-  else if (p.table_dtype == BRIM_BFLOAT16)
+  else if (p.tables.dtype == BRIM_BFLOAT16)
     load.template operator()<__nv_bfloat16>();
   else
     load.template operator()<__half>();
-  if (p.negate_sin) {
+  if (p.tables.negate_sin) {
 #pragma unroll
     for (int i = 0; i < N; ++i) s[i] = -s[i];
   }
@@ -154,18 +150,12 @@ __global__ void __launch_bounds__(kRopeThreads, rope_ctas_per_sm(Bytes))
   load_heads(head);
   float c[N], s[N];
   if (column.rotates) {
-    int64_t row = token.place;
-    if (p.position_dtype != BRIM_DTYPE_NONE) {
-      const int64_t at = token.batch * p.position_batch_stride + token.place * p.position_seq_stride;
-      row = p.position_dtype == BRIM_INT32 ? static_cast<const int32_t*>(p.positions)[at]
-                                           : static_cast<const int64_t*>(p.positions)[at];
-    }
-    if (row >= 0 && row < p.table_rows) {
+    const int64_t row = table_row(p.tables, token.batch, token.place);
+    if (row >= 0) {
       load_angles<N, rope_split_column(In, Out, N)>(p, token, row, column, c, s);
     } else {
 #pragma unroll
       for (int i = 0; i < N; ++i) c[i] = s[i] = __int_as_float(0x7fffffff);
-      if (p.bad_data) *p.bad_data = 1;
     }
   }
 
@@ -211,18 +201,7 @@ Params make_params(const brim_rope_args& args, const ops::RopeProblem& problem, 
          in_bytes(problem.q, dtype), in_bytes(problem.q_out, dtype)};
   p.k = {static_cast<const char*>(args.k.data), static_cast<char*>(args.k_out.data),
          in_bytes(problem.k, dtype), in_bytes(problem.k_out, dtype)};
-  p.cos = static_cast<const char*>(args.cos.data);
-  p.sin = static_cast<const char*>(args.sin.data);
-  p.positions = args.positions.data;
-  p.table_dtype = problem.table_dtype;
-  p.position_dtype = problem.position_dtype;
-  p.cos_strides = problem.cos;
-  p.sin_strides = problem.sin;
-  p.position_batch_stride = problem.position_batch_stride;
-  p.position_seq_stride = problem.position_seq_stride;
-  p.table_rows = problem.table_rows;
-  p.bad_data = args.run.bad_data;
-  p.negate_sin = problem.negate_sin;
+  p.tables = make_rope_tables(args, problem);
   p.has_sections = problem.has_sections;
   p.sections_interleaved = problem.sections_interleaved;
   for (int i = 0; i < 3; ++i) p.sections[i] = problem.sections[i];

@@ -16,7 +16,7 @@ using Kernel = void (*)(RingParams);
 template <size_t I>
 constexpr Kernel kernel() {
   constexpr RingVariant v = kRingVariants[I];
-  return rope_ring<typename Element<v.dtype>::type, v.vector_bytes, static_cast<int>(v.order), v.edges>;
+  return rope_ring<typename Element<v.dtype>::type, v.vector_bytes, static_cast<int>(v.order)>;
 }
 constexpr auto kKernels = []<size_t... I>(std::index_sequence<I...>) {
   return std::array<Kernel, sizeof...(I)>{kernel<I>()...};
@@ -38,7 +38,7 @@ Status launch_rope_ring(const char* op, const brim_rope_args& args, const ops::R
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
     void* values[] = {&p};
     if (error == cudaSuccess)
-      error = cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(ring.threads + 32), values,
+      error = cudaLaunchKernel(kernel, dim3(static_cast<unsigned>(blocks)), dim3(ring.workers + 64), values,
                                shared, static_cast<cudaStream_t>(args.run.stream));
   }
   return error == cudaSuccess ? core::success() : cuda_failure(op, error, "launching the ring form");

@@ -12,24 +12,21 @@ struct RingVariant {
   brim_dtype dtype;
   int vector_bytes;
   PairOrder order;
-  bool edges;
 };
 
 inline constexpr auto kRingVariants = [] {
-  std::array<RingVariant, 30> list{};
+  std::array<RingVariant, 18> list{};
   size_t n = 0;
   for (brim_dtype dtype : {BRIM_FLOAT32, BRIM_BFLOAT16, BRIM_FLOAT16})
     for (int bytes : {16, 8, 4})
-      for (PairOrder order : {PairOrder::half, PairOrder::interleaved})
-        for (bool edges : {false, true})
-          if (bytes < 16 || !edges) list[n++] = {dtype, bytes, order, edges};
+      for (PairOrder order : {PairOrder::half, PairOrder::interleaved}) list[n++] = {dtype, bytes, order};
   return list;
 }();
 
 constexpr int ring_variant_index(const RopeRing& r) {
   for (size_t i = 0; i < kRingVariants.size(); ++i) {
     const RingVariant& v = kRingVariants[i];
-    if (v.dtype == r.dtype && v.vector_bytes == r.vector_bytes && v.order == r.order && v.edges == r.edges)
+    if (v.dtype == r.dtype && v.vector_bytes == r.vector_bytes && v.order == r.order)
       return static_cast<int>(i);
   }
   return -1;

@@ -15,12 +15,15 @@
 
 namespace brim::cuda {
 
-inline constexpr int kRingMostThreads = 256;     // that rotate; a warp more loads
-inline constexpr int kRingThreadsOfThree = 128;  // where three CTAs share an SM
+inline constexpr int kRingMostWorkers = 256;  // threads that rotate; a warp more loads, and one stores
+inline constexpr int kRingWorkers = 128;
 inline constexpr int kRingSlotBytes = 16 << 10;  // wanted
 inline constexpr int kRingRunBytes = 2048;       // wanted, where a head's tokens adjoin
 inline constexpr int kRingMostSlots = 16;
-inline constexpr int kRingBarrierBytes = 2 * 8 * kRingMostSlots;
+inline constexpr int kRingMostRuns =
+    32;  // of a tile: a lane of the warps that load and store looks after each
+inline constexpr int kRingMostTokens = 32;  // of a tile: likewise
+inline constexpr int kRingBarrierBytes = 3 * 8 * kRingMostSlots;
 inline constexpr int kSystemSharedBytes =
     1024;  // that the system keeps of an SM's shared memory for each CTA
 
@@ -44,7 +47,9 @@ struct RopeRing {
   bool by_token;
   bool joined;  // by_token: the tile's tokens are one run (of q, and of k)
   bool edges;   // runs begin or end off the 16-byte grid
-  int threads, pair_columns, token_lanes, head_lanes;  // threads: column, token, head
+  int table_row_bytes, table_piece,
+      table_pitch;  // of cos or sin: its bytes, how they are copied, the row in a slot
+  int workers, pair_columns, token_lanes, head_lanes;  // workers: column, token, head
   int heads_per_tile;
   int64_t token_tiles, head_tiles, q_head_tiles;  // of a batch
   int slots, slot_bytes, ctas_per_sm;
@@ -54,8 +59,8 @@ struct RopeRing {
 
 constexpr int64_t ring_tiles(const RopeRing& r) { return r.batch * r.token_tiles * r.head_tiles; }
 
-// A tile has all heads, or some of q's, or some of k's. Tiles that follow each other share the rows of cos
-// and sin.
+// A tile has all heads, or some of q's, or some of k's. Tiles that follow each other run side by side: those
+// of one token, or neighbouring runs of the same heads.
 struct RingTile {
   int64_t batch, token;  // of the problem as the ring sees it
   int tokens;
@@ -67,9 +72,13 @@ constexpr RingTile ring_tile(const RopeRing& r, uint32_t index) {
   RingTile t{};
   const uint32_t head_tiles = static_cast<uint32_t>(r.head_tiles),
                  token_tiles = static_cast<uint32_t>(r.token_tiles);
-  const uint32_t rest = index / head_tiles, head_tile = index - rest * head_tiles;
-  t.batch = rest / token_tiles;
-  t.token = static_cast<int64_t>(rest - static_cast<uint32_t>(t.batch) * token_tiles) * r.token_lanes;
+  const uint32_t inner_tiles = r.by_token ? head_tiles : token_tiles,
+                 outer_tiles = r.by_token ? token_tiles : head_tiles;
+  const uint32_t rest = index / inner_tiles, inner = index - rest * inner_tiles;
+  const uint32_t batch = rest / outer_tiles, outer = rest - batch * outer_tiles;
+  const uint32_t head_tile = r.by_token ? inner : outer;
+  t.batch = batch;
+  t.token = static_cast<int64_t>(r.by_token ? outer : inner) * r.token_lanes;
   t.tokens = static_cast<int>(std::min<int64_t>(r.seq - t.token, r.token_lanes));
   const int64_t per_tile = r.heads_per_tile;
   if (head_tiles == 1) {
@@ -85,7 +94,7 @@ constexpr RingTile ring_tile(const RopeRing& r, uint32_t index) {
   return t;
 }
 
-// The slot: q's runs, then k's, each at a multiple of 16 bytes; with edges, each run 0 to 15 bytes after its
+// The slot: the rows of cos and sin, token by token, q's runs, then k's, each at a multiple of 16 bytes; with edges, each run 0 to 15 bytes after its
 // start, at the place on the 16-byte grid that it has in memory.
 constexpr int ring_run_bytes(const RopeRing& r, const RingTile& t, int heads) {
   if (r.by_token) return static_cast<int>(heads * r.head_bytes * (r.joined ? t.tokens : 1));
@@ -102,6 +111,10 @@ constexpr int ring_part_bytes(const RopeRing& r, const RingTile& t, int heads) {
   return ring_runs(r, t, heads) * ring_run_pitch(r, ring_run_bytes(r, t, heads));
 }
 
+constexpr int ring_part(const RopeRing& r, const RingTile& t, bool is_k) {
+  return 2 * r.token_lanes * r.table_pitch + (is_k ? ring_part_bytes(r, t, t.q_heads) : 0);
+}
+
 // Byte offset of run i of q or k from its first element.
 constexpr int64_t ring_run_offset(const RopeRing& r, const RingTile& t, int64_t first_head,
                                   const ops::RopeStrides& s, int i) {
@@ -116,7 +129,7 @@ constexpr int ring_head_pitch(const RopeRing& r, const RingTile& t) {
 }
 constexpr int ring_start(const RopeRing& r, const RingTile& t, int token, bool is_k) {
   const int heads = is_k ? t.k_heads : t.q_heads, head_bytes = static_cast<int>(r.head_bytes);
-  const int at = is_k ? ring_part_bytes(r, t, t.q_heads) - t.q_heads * ring_head_pitch(r, t) : 0;
+  const int at = ring_part(r, t, is_k) - (is_k ? t.q_heads * ring_head_pitch(r, t) : 0);
   if (!r.by_token) return at + token * head_bytes;
   const int place = r.edges
                         ? static_cast<int>(ring_run_offset(r, t, is_k ? t.k_first : t.q_first,
@@ -153,10 +166,15 @@ constexpr bool on_grid(const ops::RopeStrides& a, bool by_head) {
 
 }  // namespace ring_detail
 
+struct RingTuning {
+  int slot_bytes = kRingSlotBytes, run_bytes = kRingRunBytes;
+  int workers = kRingWorkers, ctas = 3;
+};
+
 // True and a plan where the ring serves the problem; else the plain form does. `plain_vector` is the vector
 // that the plain form uses, `vector_tables` what it says of the tables.
 constexpr bool plan_rope_ring(const ops::RopeProblem& p, const core::DeviceProps& device, int plain_vector,
-                              bool vector_tables, RopeRing* ring) {
+                              bool vector_tables, RopeRing* ring, RingTuning tune = {}) {
   using namespace ring_detail;
   const int64_t size = core::element_size(p.dtype);
   const bool has_k = p.k_heads > 0;
@@ -199,62 +217,76 @@ constexpr bool plan_rope_ring(const ops::RopeProblem& p, const core::DeviceProps
   if (!r.by_token && !all([&](const RingTensor& t) { return tokens_adjoin(t, r.seq, r.head_bytes); }))
     return false;
 
-  const int64_t heads = p.q_heads + p.k_heads, row = heads * r.head_bytes;
-  const int64_t most_shared =
-      std::min<int64_t>(device.shared_per_block_optin, device.shared_per_sm - kSystemSharedBytes) -
-      kRingBarrierBytes;
-  const bool three = !r.by_token || 4 * 3 * std::max<int64_t>(row, kRingSlotBytes) <= most_shared;
-  r.threads = three ? kRingThreadsOfThree : kRingMostThreads;
   const int64_t columns = p.rotary_dim / 2 * size / plain_vector;
-  if (columns > r.threads) return false;
+  r.workers = columns <= tune.workers ? tune.workers : kRingMostWorkers;
+  if (columns > r.workers) return false;
   r.pair_columns = static_cast<int>(columns);
-  const int lanes = static_cast<int>(r.threads / columns);
+  const int lanes = static_cast<int>(r.workers / columns);
+  const int64_t table_row = p.rotary_dim / 2 * core::element_size(p.table_dtype);
+  r.table_row_bytes = static_cast<int>(table_row);
+  r.table_piece = static_cast<int>(std::min<int64_t>(table_row & -table_row, p.table_alignment));
+  r.table_pitch = static_cast<int>((table_row + 15) / 16 * 16);
+  if (r.table_piece < 4) return false;
 
   const auto at_most = [](int64_t n, int64_t most) {
     return static_cast<int>(std::clamp<int64_t>(n, 1, most));
   };
-  const int64_t most_slot = most_shared / 4;
+  const int64_t heads = p.q_heads + p.k_heads, row = heads * r.head_bytes;
+  const int64_t most_tokens = std::min<int64_t>({lanes, r.seq, kRingMostTokens});
+  const auto to_granule = [](int64_t n, int64_t granule) { return n > granule ? n / granule * granule : n; };
+  const int64_t granule =
+      16 / std::min<int64_t>(16, r.head_bytes & -r.head_bytes);  // heads that end on the grid
   if (r.by_token) {
-    r.token_lanes = at_most(kRingSlotBytes / row, std::min<int64_t>(lanes, r.seq));
-    r.heads_per_tile = row <= most_slot ? static_cast<int>(heads) : at_most(most_slot / r.head_bytes, heads);
-    r.joined = r.heads_per_tile == heads &&
-               all([&](const RingTensor& t) { return tokens_adjoin(t, r.seq, t.heads * r.head_bytes); });
+    if (row <= tune.slot_bytes * 3 / 2) {
+      r.heads_per_tile = static_cast<int>(heads);
+    } else {
+      const int64_t wanted = ceil_div(p.q_heads, ceil_div(p.q_heads * r.head_bytes, tune.slot_bytes));
+      r.heads_per_tile = static_cast<int>(to_granule(wanted, granule));
+    }
+    const bool one = r.heads_per_tile >= heads;
+    r.joined =
+        one && all([&](const RingTensor& t) { return tokens_adjoin(t, r.seq, t.heads * r.head_bytes); });
+    const int64_t runs_a_token = r.joined ? 0 : one && has_k ? 2 : 1;
+    r.token_lanes =
+        at_most(tune.slot_bytes / (r.heads_per_tile * r.head_bytes),
+                runs_a_token ? std::min<int64_t>(most_tokens, kRingMostRuns / runs_a_token) : most_tokens);
   } else {
-    r.token_lanes = at_most(ceil_div(kRingRunBytes, r.head_bytes), std::min<int64_t>(lanes, r.seq));
-    const int granule = static_cast<int>(16 / std::min<int64_t>(16, r.head_bytes & -r.head_bytes));
-    if (r.token_lanes > granule)
-      r.token_lanes = r.token_lanes / granule * granule;  // so that runs start on the grid
-    r.heads_per_tile = at_most(kRingSlotBytes / (r.token_lanes * r.head_bytes), std::min<int64_t>(heads, 32));
+    r.token_lanes =
+        static_cast<int>(to_granule(at_most(ceil_div(tune.run_bytes, r.head_bytes), most_tokens), granule));
+    r.heads_per_tile =
+        at_most(tune.slot_bytes / (r.token_lanes * r.head_bytes), std::min<int64_t>(heads, kRingMostRuns));
   }
   r.head_lanes = lanes / r.token_lanes;
   r.token_tiles = ceil_div(r.seq, r.token_lanes);
   const bool one = r.heads_per_tile == heads;
   r.q_head_tiles = one ? 1 : ceil_div(p.q_heads, r.heads_per_tile);
   r.head_tiles = one ? 1 : r.q_head_tiles + ceil_div(p.k_heads, r.heads_per_tile);
-  const bool tile_on_grid = r.heads_per_tile == heads
-                                ? all([&](const RingTensor& t) { return t.heads * r.head_bytes % 16 == 0; })
+  const bool tile_on_grid = one ? all([&](const RingTensor& t) { return t.heads * r.head_bytes % 16 == 0; })
                                 : r.heads_per_tile * r.head_bytes % 16 == 0 &&
                                       p.q_heads * r.head_bytes % 16 == 0 &&
                                       p.k_heads * r.head_bytes % 16 == 0;
   const bool runs_on_grid =
       r.by_token ? tile_on_grid : r.token_lanes * r.head_bytes % 16 == 0 && r.seq * r.head_bytes % 16 == 0;
   r.edges = !runs_on_grid || !all([&](const RingTensor& t) { return on_grid(t.from, !r.by_token); });
-
   if (r.edges && !r.by_token) return false;
   if (ring_tiles(r) > INT32_MAX) return false;
 
   const RingTile t = ring_tile(r, 0);  // the first one has most of everything, or else that of k's heads
-  int64_t slot = ring_part_bytes(r, t, t.q_heads) + ring_part_bytes(r, t, t.k_heads);
-  if (!one) slot = std::max<int64_t>(slot, ring_part_bytes(r, t, at_most(p.k_heads, r.heads_per_tile)));
+  int64_t slot = ring_part(r, t, true) + ring_part_bytes(r, t, t.k_heads);
+  if (!one)
+    slot = std::max<int64_t>(
+        slot, ring_part(r, t, false) + ring_part_bytes(r, t, at_most(p.k_heads, r.heads_per_tile)));
   r.slot_bytes = static_cast<int>((slot + 127) / 128 * 128);
-  if (r.edges) {  // a thread for each element at an edge
-    const int runs = r.joined ? 2 : 2 * r.token_lanes;
-    if (runs * 16 > r.threads) return false;
-  }
-  r.ctas_per_sm = three ? 3 : 4 * 2 * r.slot_bytes <= most_shared && !r.edges ? 2 : 1;
-  const int64_t each = device.shared_per_sm / r.ctas_per_sm - kSystemSharedBytes - kRingBarrierBytes;
-  r.slots = static_cast<int>(
-      std::min<int64_t>(std::min<int64_t>(each, most_shared) / r.slot_bytes, kRingMostSlots));
+  const auto slots = [&](int ctas) {
+    const int64_t each =
+        std::min<int64_t>(device.shared_per_block_optin, device.shared_per_sm / ctas - kSystemSharedBytes);
+    return static_cast<int>(std::min<int64_t>((each - kRingBarrierBytes) / r.slot_bytes, kRingMostSlots));
+  };
+  r.ctas_per_sm = tune.ctas;
+  while (r.ctas_per_sm > 1 &&
+         (slots(r.ctas_per_sm) < 4 || r.ctas_per_sm * (r.workers + 64) > device.max_threads_per_sm))
+    --r.ctas_per_sm;
+  r.slots = slots(r.ctas_per_sm);
   if (r.slots < 3) return false;
   *ring = r;
   return true;
@@ -263,7 +295,7 @@ constexpr bool plan_rope_ring(const ops::RopeProblem& p, const core::DeviceProps
 // "ring vec=16 slots=4x16384 ..."
 inline void print(const RopeRing& r, char* text, size_t size) {
   std::snprintf(text, size,
-                "ring vec=%d slots=%dx%d ctas_per_sm=%d threads=%dx%dx%d order=column,token,head runs=%s%s "
+                "ring vec=%d slots=%dx%d ctas_per_sm=%d workers=%dx%dx%d order=column,token,head runs=%s%s "
                 "tokens=%d heads=%d "
                 "tiles=%lld",
                 r.vector_bytes, r.slots, r.slot_bytes, r.ctas_per_sm, r.pair_columns, r.token_lanes,

@@ -21,8 +21,9 @@ std::vector<Path> paths(brim_backend backend) {
         if (cpu::isa_present(isa)) result.push_back({cpu::isa_name(isa), has_fused_multiply_add(isa)});
       }
       break;
-    case BRIM_BACKEND_CUDA:  // "ring" joins when a GPU has run it: what stands here, every test and check runs
+    case BRIM_BACKEND_CUDA:
       result.push_back({"plain", true});
+      result.push_back({"ring", true});
       break;
     case BRIM_BACKEND_REFERENCE: result.push_back({"reference", false}); break;
     default: break;

@@ -20,12 +20,16 @@ brim_rope_args transposed(const brim_rope_args& args);
 // Element strides of a (batch, sequence, head, dim) view; 0 where the axis has size 1.
 struct RopeStrides {
   int64_t batch, seq, head, dim;
+
+  bool operator==(const RopeStrides&) const = default;
 };
 
 // Element strides of a table seen as (axis, batch, row, column); 0 where it does not vary. Row is the token's
 // place in its sequence, or its position when there are positions.
 struct RopeTableStrides {
   int64_t axis, batch, row, column;
+
+  bool operator==(const RopeTableStrides&) const = default;
 };
 
 // Where the elements of pair j stand in a head.

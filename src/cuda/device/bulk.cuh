@@ -24,9 +24,9 @@ __device__ __forceinline__ void barrier_init_fence() {
 __device__ __forceinline__ void barrier_arrive(uint64_t* b) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
 }
-// An arrival that also waits for `bytes` of bulk loads.
-__device__ __forceinline__ void barrier_arrive_expect(uint64_t* b, uint32_t bytes) {
-  asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes)
+// More bytes of bulk loads for the present phase to wait for.
+__device__ __forceinline__ void barrier_expect(uint64_t* b, uint32_t bytes) {
+  asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(bytes)
                : "memory");
 }
 // Until the phase of this parity is over.
@@ -61,16 +61,27 @@ template <int Pending>
 __device__ __forceinline__ void bulk_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
 }
-__device__ __forceinline__ void bulk_wait_all() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
 // What this thread has written to shared memory is seen by bulk stores that are issued after the next
 // barrier.
 __device__ __forceinline__ void bulk_store_fence() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// The first `threads` threads of the CTA meet (barrier 0 is __syncthreads').
-__device__ __forceinline__ void named_barrier_sync(int barrier, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
+// ---- copies of 4, 8 or 16 bytes, each by its thread, that do not wait either ----
+
+template <int Bytes>
+__device__ __forceinline__ void async_copy(void* to, const void* from) {
+  const uint32_t address = shared_address(to);
+  const size_t source = __cvta_generic_to_global(from);
+  if constexpr (Bytes == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(source) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(address), "l"(source), "n"(Bytes)
+                 : "memory");
+}
+// An arrival once this thread's copies so far are done.
+__device__ __forceinline__ void async_copies_arrive(uint64_t* b) {
+  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(b)) : "memory");
 }
 
 }  // namespace brim::cuda

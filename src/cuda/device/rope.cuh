@@ -1,4 +1,4 @@
-// What RoPE's kernels share: the rotation itself.
+// What RoPE's kernels share: the tables of cos and sin, and the rotation itself.
 #pragma once
 
 #include "cuda/device/vector.cuh"
@@ -23,6 +23,45 @@ __device__ __forceinline__ void rotate(Raw<Bytes>& a, Raw<Bytes>& b, const float
   }
   a = narrow<T, Bytes>(first);
   b = narrow<T, Bytes>(second);
+}
+
+// cos and sin, and which row of them a token takes.
+struct RopeTables {
+  const char *cos, *sin;
+  const void* positions;
+  brim_dtype dtype, position_dtype;
+  ops::RopeTableStrides cos_strides, sin_strides;  // elements
+  int64_t position_batch_stride, position_seq_stride, rows;
+  int32_t* bad_data;
+  bool negate_sin;
+};
+
+inline RopeTables make_rope_tables(const brim_rope_args& args, const ops::RopeProblem& problem) {
+  return {static_cast<const char*>(args.cos.data),
+          static_cast<const char*>(args.sin.data),
+          args.positions.data,
+          problem.table_dtype,
+          problem.position_dtype,
+          problem.cos,
+          problem.sin,
+          problem.position_batch_stride,
+          problem.position_seq_stride,
+          problem.table_rows,
+          args.run.bad_data,
+          problem.negate_sin};
+}
+
+// -1, and the flag set, where the token's position is outside the table.
+__device__ __forceinline__ int64_t table_row(const RopeTables& t, int64_t batch, int64_t place) {
+  int64_t row = place;
+  if (t.position_dtype != BRIM_DTYPE_NONE) {
+    const int64_t at = batch * t.position_batch_stride + place * t.position_seq_stride;
+    row = t.position_dtype == BRIM_INT32 ? static_cast<const int32_t*>(t.positions)[at]
+                                         : static_cast<const int64_t*>(t.positions)[at];
+  }
+  if (row >= 0 && row < t.rows) return row;
+  if (t.bad_data) *t.bad_data = 1;
+  return -1;
 }
 
 template <brim_dtype Dtype>

@@ -77,7 +77,7 @@ struct Phases {
 struct Cta {
   explicit Cta(int threads) : all(threads) {
     for (int i = 0; i < threads / 32; ++i) warps.push_back(std::make_unique<std::barrier<>>(32));
-    sums.resize(static_cast<size_t>(threads));
+    values.resize(static_cast<size_t>(threads));
   }
   void settle(Phases& b) {
     if (b.missing || b.bytes) return;
@@ -87,11 +87,10 @@ struct Cta {
   }
   std::barrier<> all;
   std::vector<std::unique_ptr<std::barrier<>>> warps;
-  std::vector<unsigned> sums;
+  std::vector<int64_t> values;  // that the threads of a warp show each other
   std::mutex mutex;
   std::condition_variable changed;
   std::map<const uint64_t*, Phases> phases;
-  std::map<int, std::unique_ptr<std::barrier<>>> meetings;
 };
 inline Cta* cta;
 
@@ -127,28 +126,42 @@ inline void check_shared(const void* p, uint32_t bytes) {
 inline void __syncthreads() { emulation::cta->all.arrive_and_wait(); }
 inline void __syncwarp() { emulation::cta->warps[threadIdx.x / 32]->arrive_and_wait(); }
 inline unsigned __reduce_add_sync(unsigned, unsigned v) {
-  unsigned* sums = emulation::cta->sums.data() + threadIdx.x / 32 * 32;
-  sums[threadIdx.x % 32] = v;
+  int64_t* values = emulation::cta->values.data() + threadIdx.x / 32 * 32;
+  values[threadIdx.x % 32] = v;
   __syncwarp();
   unsigned total = 0;
-  for (int i = 0; i < 32; ++i) total += sums[i];
+  for (int i = 0; i < 32; ++i) total += static_cast<unsigned>(values[i]);
   __syncwarp();
   return total;
+}
+
+template <class T>
+T __shfl_sync(unsigned, T value, int lane) {
+  static_assert(sizeof(T) <= sizeof(int64_t));
+  int64_t* values = emulation::cta->values.data() + threadIdx.x / 32 * 32;
+  values[threadIdx.x % 32] = static_cast<int64_t>(value);
+  __syncwarp();
+  const T result = static_cast<T>(values[lane]);
+  __syncwarp();
+  return result;
 }
 
 inline void barrier_init(uint64_t* b, int arrivals) {
   emulation::cta->phases[b] = {arrivals, arrivals, 0, 0};
 }
 inline void barrier_init_fence() {}
-inline void barrier_arrive_expect(uint64_t* b, uint32_t bytes) {
+inline void barrier_arrive(uint64_t* b) {
   emulation::Cta& c = *emulation::cta;
   const std::lock_guard lock(c.mutex);
   emulation::Phases& p = c.phases.at(b);
-  p.bytes += bytes;
   --p.missing;
   c.settle(p);
 }
-inline void barrier_arrive(uint64_t* b) { barrier_arrive_expect(b, 0); }
+inline void barrier_expect(uint64_t* b, uint32_t bytes) {
+  emulation::Cta& c = *emulation::cta;
+  const std::lock_guard lock(c.mutex);
+  c.phases.at(b).bytes += bytes;
+}
 inline void barrier_wait(uint64_t* b, uint32_t parity) {
   emulation::Cta& c = *emulation::cta;
   std::unique_lock lock(c.mutex);
@@ -175,18 +188,15 @@ inline void bulk_store(void* to, const void* from, uint32_t bytes) {
 inline void bulk_commit() {}
 template <int Pending>
 void bulk_wait_read() {}
-inline void bulk_wait_all() {}
 inline void bulk_store_fence() {}
-inline void named_barrier_sync(int barrier, int threads) {
-  emulation::Cta& c = *emulation::cta;
-  std::barrier<>* meeting;
-  {
-    const std::lock_guard lock(c.mutex);
-    std::unique_ptr<std::barrier<>>& slot = c.meetings[barrier];
-    if (!slot) slot = std::make_unique<std::barrier<>>(threads);
-    meeting = slot.get();
-  }
-  meeting->arrive_and_wait();
+
+template <int Bytes>
+void async_copy(void* to, const void* from) {
+  if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % Bytes)
+    emulation::give_up("a copy off its own grid");
+  emulation::check_shared(to, Bytes);
+  std::memcpy(to, from, Bytes);
 }
+inline void async_copies_arrive(uint64_t* b) { barrier_arrive(b); }
 
 }  // namespace brim::cuda
