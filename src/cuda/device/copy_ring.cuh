@@ -27,7 +27,8 @@ __global__ void __launch_bounds__(32) copy_ring(char* to, const char* from, size
   };
   size_t next = static_cast<size_t>(blockIdx.x) * SlotBytes;  // what is loaded next
   const auto load = [&](int slot) {
-    barrier_arrive_expect(&full[slot], part(next));
+    barrier_expect(&full[slot], part(next));
+    barrier_arrive(&full[slot]);
     bulk_load(slots + slot * SlotBytes, from + next, part(next), &full[slot]);
     next += stride;
   };
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(32) copy_ring(char* to, const char* from, size
       parity ^= 1;
     }
   }
-  bulk_wait_all();
+  bulk_wait_read<0>();  // shared memory is not this CTA's any more once it ends
 #endif
 }
 
