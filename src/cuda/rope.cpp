@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "cuda/backend.h"
-#include "cuda/rope_ring.h"
+#include "cuda/rope_bulk.h"
 #if BRIM_WITH_CUDA
 #include "cuda/runtime.h"
 #endif
@@ -15,29 +15,29 @@ namespace {
 constexpr const char* kForward = "rope_forward";
 constexpr const char* kBackward = "rope_backward";
 
-// Which form serves a call: the plain one, or the ring where args.run.path asks for it. The ring is not
-// chosen by itself as long as no GPU has timed it.
+// Which form serves a call: the bulk one where it can, else the plain one, or that which args.run.path names.
 struct Choice {
-  bool ring;
-  RopeRing ring_plan;
+  bool bulk;
+  RopeBulk bulk_plan;
   RopePlan plain_plan;
 };
 
 Status choose(const char* op, const brim_rope_args& args, const ops::RopeProblem& p,
               const core::DeviceProps& device, Choice* choice) {
   const char* path = args.run.path;
-  const bool ring = path && std::strcmp(path, "ring") == 0;
-  if (path && !ring && std::strcmp(path, "plain") != 0)
-    return core::failure(BRIM_NOT_AVAILABLE, "%s: the cuda backend has no path '%s'; it has: plain, ring", op,
+  const bool wants_bulk = path && std::strcmp(path, "bulk") == 0,
+             wants_plain = path && std::strcmp(path, "plain") == 0;
+  if (path && !wants_bulk && !wants_plain)
+    return core::failure(BRIM_NOT_AVAILABLE, "%s: the cuda backend has no path '%s'; it has: plain, bulk", op,
                          path);
   choice->plain_plan = plan_rope(p, device);
   const RopePlan& plan = choice->plain_plan;
   const RopeLaunch& l = plan.launch[0];
-  if (ring && !(plan.launches == 1 &&
-                plan_rope_ring(p, device, l.variant.vector_bytes, l.vector_tables, &choice->ring_plan)))
-    return core::failure(BRIM_NOT_AVAILABLE, "%s: the ring form does not serve this call; path 'plain' does",
+  choice->bulk = !wants_plain && plan.launches == 1 &&
+                 plan_rope_bulk(p, device, l.variant.vector_bytes, l.vector_tables, &choice->bulk_plan);
+  if (wants_bulk && !choice->bulk)
+    return core::failure(BRIM_NOT_AVAILABLE, "%s: the bulk form does not serve this call; path 'plain' does",
                          op);
-  choice->ring = ring;
   return core::success();
 }
 
@@ -48,7 +48,7 @@ Status run(const char* op, const brim_rope_args& args) {
   const ops::RopeProblem problem = ops::make_rope_problem(args);
   Choice choice{};
   BRIM_TRY(choose(op, args, problem, *props, &choice));
-  if (choice.ring) return launch_rope_ring(op, args, problem, choice.ring_plan, props->sm_count);
+  if (choice.bulk) return launch_rope_bulk(op, args, problem, choice.bulk_plan);
   return launch_rope(op, args, problem, choice.plain_plan);
 }
 #else
@@ -63,7 +63,7 @@ Status describe(const char* op, const brim_rope_args& args, const core::DevicePr
   if (!device) BRIM_TRY(device_props(op, args.q.device_index, &device));
   Choice choice{};
   BRIM_TRY(choose(op, args, ops::make_rope_problem(args), *device, &choice));
-  choice.ring ? print(choice.ring_plan, text, size) : print(choice.plain_plan, text, size);
+  choice.bulk ? print(choice.bulk_plan, text, size) : print(choice.plain_plan, text, size);
   return core::success();
 }
 

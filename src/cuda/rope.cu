@@ -30,22 +30,13 @@ struct Params {
   int32_t sections[3];
 };
 
-// out[0, N) = columns first.. of a row of cos or sin, as vectors.
-template <class Table, int N, int Size>
-__device__ __forceinline__ void load_vector_columns(const char* row, int64_t first, float (&out)[Size],
-                                                    int at) {
-  const Raw<N * sizeof(Table)> v = load_constant<N * sizeof(Table)>(row + first * sizeof(Table));
-#pragma unroll
-  for (int i = 0; i < N; ++i) out[at + i] = widen<Table>(v, i);
-}
-
-// The same with any stride between columns, and with sections.
-template <class Table, int N, int Size>
+// Columns of cos or sin one by one: with any stride between them, and with sections.
+template <class Table, int M, int N>
 __device__ __forceinline__ void load_scalar_columns(const Params& p, const char* row,
                                                     const ops::RopeTableStrides& s, int64_t first,
-                                                    float (&out)[Size], int at) {
+                                                    float (&out)[N], int at) {
 #pragma unroll
-  for (int i = 0; i < N; ++i) {
+  for (int i = 0; i < M; ++i) {
     const int64_t j = first + i;
     const int axis = p.has_sections ? ops::rope_section_axis(p.sections, p.sections_interleaved, j) : 0;
     const auto v = load_constant<sizeof(Table)>(row + (axis * s.axis + j * s.column) * sizeof(Table));
@@ -53,45 +44,17 @@ __device__ __forceinline__ void load_scalar_columns(const Params& p, const char*
   }
 }
 
-template <class Table, int N, int Size>
-__device__ __forceinline__ void load_columns(const Params& p, RopeToken token, int64_t row, int64_t first,
-                                             float (&c)[Size], float (&s)[Size], int at) {
-  const RopeTables& t = p.tables;
-  const char* cos = t.cos + (token.batch * t.cos_strides.batch + row * t.cos_strides.row) * sizeof(Table);
-  const char* sin = t.sin + (token.batch * t.sin_strides.batch + row * t.sin_strides.row) * sizeof(Table);
-  if (p.launch.vector_tables) {
-    load_vector_columns<Table, N>(cos, first, c, at);
-    load_vector_columns<Table, N>(sin, first, s, at);
-  } else {
-    load_scalar_columns<Table, N>(p, cos, t.cos_strides, first, c, at);
-    load_scalar_columns<Table, N>(p, sin, t.sin_strides, first, s, at);
+struct LoadColumns {
+  const Params& p;
+  template <class Table, int M, int N>
+  __device__ __forceinline__ void load(const char* row, const ops::RopeTableStrides& strides, int64_t first,
+                                       float (&out)[N], int at) const {
+    if (p.launch.vector_tables)
+      load_vector_columns<Table, M>(row, first, out, at);
+    else
+      load_scalar_columns<Table, M>(p, row, strides, first, out, at);
   }
-}
-
-// The cos and sin of a column's N pairs. The table's type is the same for all threads: a branch, not a kernel
-// of its own.
-template <int N, bool Split>
-__device__ __forceinline__ void load_angles(const Params& p, RopeToken token, int64_t row,
-                                            const RopeColumn& column, float (&c)[N], float (&s)[N]) {
-  const auto load = [&]<class Table>() {
-    if constexpr (Split) {
-      load_columns<Table, N / 2>(p, token, row, column.table, c, s, 0);
-      load_columns<Table, N / 2>(p, token, row, column.table_second, c, s, N / 2);
-    } else {
-      load_columns<Table, N>(p, token, row, column.table, c, s, 0);
-    }
-  };
-  if (p.tables.dtype == BRIM_FLOAT32)
-    load.template operator()<float>();
-  else if (p.tables.dtype == BRIM_BFLOAT16)
-    load.template operator()<__nv_bfloat16>();
-  else
-    load.template operator()<__half>();
-  if (p.tables.negate_sin) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) s[i] = -s[i];
-  }
-}
+};
 
 // base + head * stride. As one instruction of PTX, so that the compiler does not keep running sums for q and
 // k, each way and each unrolled head: these cost more registers than the multiplication costs time.
@@ -150,13 +113,8 @@ __global__ void __launch_bounds__(kRopeThreads, rope_ctas_per_sm(Bytes))
   load_heads(head);
   float c[N], s[N];
   if (column.rotates) {
-    const int64_t row = table_row(p.tables, token.batch, token.place);
-    if (row >= 0) {
-      load_angles<N, rope_split_column(In, Out, N)>(p, token, row, column, c, s);
-    } else {
-#pragma unroll
-      for (int i = 0; i < N; ++i) c[i] = s[i] = __int_as_float(0x7fffffff);
-    }
+    load_angles<rope_split_column(In, Out, N)>(p.tables, token.batch, token.place, column, c, s,
+                                               LoadColumns{p});
   }
 
   while (true) {

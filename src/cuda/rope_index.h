@@ -15,6 +15,8 @@ namespace brim::cuda {
 
 using ops::PairOrder;
 
+inline constexpr int kMostThreadsZ = 64;  // of blockDim.z
+
 // One kernel: what is fixed when it is compiled.
 struct RopeVariant {
   brim_dtype dtype;
@@ -83,11 +85,13 @@ constexpr RopeToken rope_token(const RopeLaunch& l, int64_t token) {
 
 // First elements of a column's two vectors in a head, and the columns of cos and sin for its pairs: `table`
 // for the first N/2 of them, `table_second` for the others (N = 1: only `table`).
-struct RopeColumn {
-  int64_t in_first, in_second, out_first, out_second;
-  int64_t table, table_second;
+template <class Int>
+struct RopeColumnOf {
+  Int in_first, in_second, out_first, out_second;
+  Int table, table_second;
   bool rotates;
 };
+using RopeColumn = RopeColumnOf<int64_t>;
 
 // The N pairs of two vectors of interleaved elements, read and written alike, need not be one run: taking
 // them half a row apart keeps the accesses of neighbouring threads next to each other.
@@ -95,28 +99,31 @@ constexpr bool rope_split_column(PairOrder in, PairOrder out, int n) {
   return in == PairOrder::interleaved && out == PairOrder::interleaved && n > 1;
 }
 
+template <class Int>
+constexpr RopeColumnOf<Int> rope_pair_column(Int rotary_dim, PairOrder in, PairOrder out, int n, Int column) {
+  const Int first = column * n, second = rotary_dim / 2 + first;
+  const bool split = rope_split_column(in, out, n);
+  const bool in_run = in == PairOrder::interleaved && !split,
+             out_run = out == PairOrder::interleaved && !split;
+  RopeColumnOf<Int> c{};
+  c.in_first = in_run ? 2 * first : first;
+  c.in_second = in_run ? 2 * first + n : second;
+  c.out_first = out_run ? 2 * first : first;
+  c.out_second = out_run ? 2 * first + n : second;
+  c.table = split ? first / 2 : first;
+  c.table_second = split ? second / 2 : first + n / 2;
+  c.rotates = true;
+  return c;
+}
+
 constexpr RopeColumn rope_column(const RopeLaunch& l, PairOrder in, PairOrder out, int n, int64_t column) {
+  if (column < l.pair_columns) return rope_pair_column(l.rotary_dim, in, out, n, column);
+  const int64_t i = column - l.pair_columns, vectors = (l.head_dim - l.rotary_dim) / n,
+                columns = l.columns - l.pair_columns;
   RopeColumn c{};
-  const int64_t r = l.rotary_dim;
-  if (column < l.pair_columns) {
-    const int64_t first = column * n, second = r / 2 + first;
-    const bool split = rope_split_column(in, out, n);
-    const bool in_run = in == PairOrder::interleaved && !split,
-               out_run = out == PairOrder::interleaved && !split;
-    c.in_first = in_run ? 2 * first : first;
-    c.in_second = in_run ? 2 * first + n : second;
-    c.out_first = out_run ? 2 * first : first;
-    c.out_second = out_run ? 2 * first + n : second;
-    c.table = split ? first / 2 : first;
-    c.table_second = split ? second / 2 : first + n / 2;
-    c.rotates = true;
-  } else {
-    const int64_t i = column - l.pair_columns, vectors = (l.head_dim - r) / n,
-                  columns = l.columns - l.pair_columns;
-    c.in_first = c.out_first = r + i * n;
-    // An odd count leaves one column a single vector: it copies that one twice.
-    c.in_second = c.out_second = i + columns < vectors ? r + (i + columns) * n : c.in_first;
-  }
+  c.in_first = c.out_first = l.rotary_dim + i * n;
+  // An odd count leaves one column a single vector: it copies that one twice.
+  c.in_second = c.out_second = i + columns < vectors ? l.rotary_dim + (i + columns) * n : c.in_first;
   return c;
 }
 

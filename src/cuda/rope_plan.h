@@ -29,7 +29,6 @@ inline constexpr int kRopeMostHeadPassesAcrossTokens = 16;
 // whole.
 inline constexpr int kRopeRunBytes = 4096;
 inline constexpr int64_t kMaxBlocks = 2147483647;  // of gridDim.x
-inline constexpr int kMostThreadsZ = 64;           // of blockDim.z
 
 // Heads whose loads a thread issues before it uses the first: 64 bytes in flight a thread with 16-byte
 // vectors, 32 with 4-byte ones. More of them need more registers than they hide latency (d = 92 bf16, 4-byte

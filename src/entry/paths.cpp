@@ -23,7 +23,7 @@ std::vector<Path> paths(brim_backend backend) {
       break;
     case BRIM_BACKEND_CUDA:
       result.push_back({"plain", true});
-      result.push_back({"ring", true});
+      result.push_back({"bulk", true});
       break;
     case BRIM_BACKEND_REFERENCE: result.push_back({"reference", false}); break;
     default: break;

@@ -67,21 +67,4 @@ __device__ __forceinline__ void bulk_store_fence() {
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
 
-// ---- copies of 4, 8 or 16 bytes, each by its thread, that do not wait either ----
-
-template <int Bytes>
-__device__ __forceinline__ void async_copy(void* to, const void* from) {
-  const uint32_t address = shared_address(to);
-  const size_t source = __cvta_generic_to_global(from);
-  if constexpr (Bytes == 16)
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(source) : "memory");
-  else
-    asm volatile("cp.async.ca.shared.global [%0], [%1], %2;" ::"r"(address), "l"(source), "n"(Bytes)
-                 : "memory");
-}
-// An arrival once this thread's copies so far are done.
-__device__ __forceinline__ void async_copies_arrive(uint64_t* b) {
-  asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(shared_address(b)) : "memory");
-}
-
 }  // namespace brim::cuda

@@ -64,6 +64,62 @@ __device__ __forceinline__ int64_t table_row(const RopeTables& t, int64_t batch,
   return -1;
 }
 
+// out[at, at + M) = columns first.. of a row of cos or sin, as vectors.
+template <class Table, int M, int N, class Int>
+__device__ __forceinline__ void load_vector_columns(const char* row, Int first, float (&out)[N], int at) {
+  const Raw<M * sizeof(Table)> v =
+      load_constant<M * sizeof(Table)>(row + first * static_cast<Int>(sizeof(Table)));
+#pragma unroll
+  for (int i = 0; i < M; ++i) out[at + i] = widen<Table>(v, i);
+}
+
+struct LoadVectorColumns {
+  template <class Table, int M, int N, class Int>
+  __device__ __forceinline__ void load(const char* row, const ops::RopeTableStrides&, Int first,
+                                       float (&out)[N], int at) const {
+    load_vector_columns<Table, M>(row, first, out, at);
+  }
+};
+
+// The cos and sin of a column's N pairs, for the token at `place` of `batch`; NaN where its position is outside the
+// table. loader.load<Table, M>(row, strides, first, out, at) loads M columns. The table's type is the
+// same for all threads: a branch, not a kernel of its own.
+template <bool kSplit, int N, class Column, class Loader>
+__device__ __forceinline__ void load_angles(const RopeTables& t, int64_t batch, int64_t place,
+                                            const Column& column, float (&c)[N], float (&s)[N],
+                                            const Loader& loader) {
+  const int64_t row = table_row(t, batch, place);
+  if (row < 0) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) c[i] = s[i] = __int_as_float(0x7fffffff);
+    return;
+  }
+  const auto load_as = [&]<class Table>() {
+    const auto load_row = [&](const char* table, const ops::RopeTableStrides& strides, float(&out)[N]) {
+      const char* const from =
+          table + (batch * strides.batch + row * strides.row) * static_cast<int>(sizeof(Table));
+      if constexpr (kSplit) {
+        loader.template load<Table, N / 2>(from, strides, column.table, out, 0);
+        loader.template load<Table, N / 2>(from, strides, column.table_second, out, N / 2);
+      } else {
+        loader.template load<Table, N>(from, strides, column.table, out, 0);
+      }
+    };
+    load_row(t.cos, t.cos_strides, c);
+    load_row(t.sin, t.sin_strides, s);
+  };
+  if (t.dtype == BRIM_FLOAT32)
+    load_as.template operator()<float>();
+  else if (t.dtype == BRIM_BFLOAT16)
+    load_as.template operator()<__nv_bfloat16>();
+  else
+    load_as.template operator()<__half>();
+  if (t.negate_sin) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) s[i] = -s[i];
+  }
+}
+
 template <brim_dtype Dtype>
 struct Element;
 template <>

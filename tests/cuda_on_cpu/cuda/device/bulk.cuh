@@ -32,10 +32,13 @@
 namespace brim::cuda {
 
 struct Index {
-  unsigned x;
+  unsigned x = 1, y = 1, z = 1;
 };
 inline thread_local Index threadIdx;
-inline Index blockIdx, gridDim;
+inline Index blockIdx, blockDim, gridDim;
+inline unsigned thread_in_cta() {
+  return (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+}
 inline constexpr size_t kSharedBytes = 227 << 10;
 alignas(128) inline char shared[kSharedBytes];
 
@@ -64,7 +67,7 @@ inline bool __isGlobal(const void*) { return true; }
 namespace emulation {
 
 [[noreturn]] inline void give_up(const char* why) {
-  std::fprintf(stderr, "thread %u of CTA %u: %s\n", threadIdx.x, blockIdx.x, why);
+  std::fprintf(stderr, "thread %u of CTA %u: %s\n", thread_in_cta(), blockIdx.x, why);
   std::_Exit(1);
 }
 
@@ -76,8 +79,8 @@ struct Phases {
 
 struct Cta {
   explicit Cta(int threads) : all(threads) {
-    for (int i = 0; i < threads / 32; ++i) warps.push_back(std::make_unique<std::barrier<>>(32));
-    values.resize(static_cast<size_t>(threads));
+    for (int i = 0; i < threads; i += 32)
+      warps.push_back(std::make_unique<std::barrier<>>(min(threads - i, 32)));
   }
   void settle(Phases& b) {
     if (b.missing || b.bytes) return;
@@ -87,27 +90,29 @@ struct Cta {
   }
   std::barrier<> all;
   std::vector<std::unique_ptr<std::barrier<>>> warps;
-  std::vector<int64_t> values;  // that the threads of a warp show each other
   std::mutex mutex;
   std::condition_variable changed;
   std::map<const uint64_t*, Phases> phases;
 };
 inline Cta* cta;
 
-// kernel() by `threads` threads of each of `blocks` CTAs.
-inline void run(int blocks, int threads, const std::function<void()>& kernel) {
+// kernel() by the threads of each of `blocks` CTAs.
+inline void run(int blocks, Index threads, const std::function<void()>& kernel) {
   gridDim = {static_cast<unsigned>(blocks)};
+  blockDim = threads;
   for (int block = 0; block < blocks; ++block) {
-    blockIdx = {static_cast<unsigned>(block)};
-    Cta here(threads);
+    blockIdx = {static_cast<unsigned>(block), 0, 0};
+    Cta here(static_cast<int>(threads.x * threads.y * threads.z));
     cta = &here;
     std::memset(shared, 0xcd, sizeof shared);
     std::vector<std::thread> running;
-    for (int i = 0; i < threads; ++i)
-      running.emplace_back([&, i] {
-        threadIdx = {static_cast<unsigned>(i)};
-        kernel();
-      });
+    for (unsigned z = 0; z < threads.z; ++z)
+      for (unsigned y = 0; y < threads.y; ++y)
+        for (unsigned x = 0; x < threads.x; ++x)
+          running.emplace_back([&, x, y, z] {
+            threadIdx = {x, y, z};
+            kernel();
+          });
     for (std::thread& t : running) t.join();
   }
 }
@@ -124,28 +129,7 @@ inline void check_shared(const void* p, uint32_t bytes) {
 }  // namespace emulation
 
 inline void __syncthreads() { emulation::cta->all.arrive_and_wait(); }
-inline void __syncwarp() { emulation::cta->warps[threadIdx.x / 32]->arrive_and_wait(); }
-inline unsigned __reduce_add_sync(unsigned, unsigned v) {
-  int64_t* values = emulation::cta->values.data() + threadIdx.x / 32 * 32;
-  values[threadIdx.x % 32] = v;
-  __syncwarp();
-  unsigned total = 0;
-  for (int i = 0; i < 32; ++i) total += static_cast<unsigned>(values[i]);
-  __syncwarp();
-  return total;
-}
-
-template <class T>
-T __shfl_sync(unsigned, T value, int lane) {
-  static_assert(sizeof(T) <= sizeof(int64_t));
-  int64_t* values = emulation::cta->values.data() + threadIdx.x / 32 * 32;
-  values[threadIdx.x % 32] = static_cast<int64_t>(value);
-  __syncwarp();
-  const T result = static_cast<T>(values[lane]);
-  __syncwarp();
-  return result;
-}
-
+inline void __syncwarp() { emulation::cta->warps[thread_in_cta() / 32]->arrive_and_wait(); }
 inline void barrier_init(uint64_t* b, int arrivals) {
   emulation::cta->phases[b] = {arrivals, arrivals, 0, 0};
 }
@@ -189,14 +173,5 @@ inline void bulk_commit() {}
 template <int Pending>
 void bulk_wait_read() {}
 inline void bulk_store_fence() {}
-
-template <int Bytes>
-void async_copy(void* to, const void* from) {
-  if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from)) % Bytes)
-    emulation::give_up("a copy off its own grid");
-  emulation::check_shared(to, Bytes);
-  std::memcpy(to, from, Bytes);
-}
-inline void async_copies_arrive(uint64_t* b) { barrier_arrive(b); }
 
 }  // namespace brim::cuda

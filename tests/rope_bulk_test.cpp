@@ -1,48 +1,51 @@
-// RoPE's ring kernel run on the CPU, thread by thread (cuda_on_cpu/): the bits of the formula, nothing
+// RoPE's bulk kernel run on the CPU, thread by thread (cuda_on_cpu/): the bits of the formula, nothing
 // written outside, no wait without an answer.
 #include "cuda/device/bulk.cuh"
 
 #include "cpu_rope_case.h"
-#include "cuda/device/rope_ring.cuh"
+#include "cuda/device/rope_bulk.cuh"
 #include "cuda/rope_plan.h"
-#include "cuda/rope_ring.h"
 
 namespace brim::test {
 namespace {
 
-using cuda::RingParams;
-using cuda::RopeRing;
+using cuda::BulkParams;
+using cuda::RopeBulk;
 
 template <size_t I = 0>
-void run_variant(size_t index, const RingParams& params) {
-  if constexpr (I < cuda::kRingVariants.size()) {
+void run_variant(size_t index, const BulkParams& params) {
+  if constexpr (I < cuda::kBulkVariants.size()) {
     if (I != index) return run_variant<I + 1>(index, params);
-    constexpr cuda::RingVariant v = cuda::kRingVariants[I];
+    constexpr cuda::BulkVariant v = cuda::kBulkVariants[I];
     using T = typename cuda::Element<v.dtype>::type;
-    cuda::emulation::run(2, params.ring.workers + 64,
-                         [&] { cuda::rope_ring<T, v.vector_bytes, static_cast<int>(v.order)>(params); });
+    const RopeBulk& r = params.plan;
+    const cuda::Index threads{static_cast<unsigned>(r.pair_columns), static_cast<unsigned>(r.tile_tokens),
+                              static_cast<unsigned>(r.head_lanes)};
+    cuda::emulation::run(static_cast<int>(cuda::bulk_tiles(r)), threads, [&] {
+      cuda::rope_bulk<T, v.vector_bytes, static_cast<int>(v.order), v.direct>(params);
+    });
   }
 }
 
-// Whether the ring serves the call, which then has been done.
-bool run_ring(const brim_rope_args& args, RopeRing* ring) {
+// Whether the bulk form serves the call, which then has been done.
+bool run_bulk(const brim_rope_args& args, RopeBulk* plan) {
   const core::DeviceProps& h200 = *core::known_device("H200");
   const ops::RopeProblem problem = ops::make_rope_problem(args);
   const cuda::RopePlan plain = cuda::plan_rope(problem, h200);
   const cuda::RopeLaunch& l = plain.launch[0];
   if (plain.launches != 1 ||
-      !cuda::plan_rope_ring(problem, h200, l.variant.vector_bytes, l.vector_tables, ring))
+      !cuda::plan_rope_bulk(problem, h200, l.variant.vector_bytes, l.vector_tables, plan))
     return false;
-  run_variant(static_cast<size_t>(cuda::ring_variant_index(*ring)),
-              cuda::make_ring_params(args, problem, *ring));
+  run_variant(static_cast<size_t>(cuda::bulk_variant_index(*plan)),
+              cuda::make_bulk_params(args, problem, *plan));
   return true;
 }
 
-TEST(RopeRing, MatchesTheFormula) {
+TEST(RopeBulk, MatchesTheFormula) {
   constexpr brim_dtype kTypes[] = {BRIM_FLOAT32, BRIM_BFLOAT16, BRIM_FLOAT16};
   constexpr int64_t kHeadDims[] = {8, 12, 56, 64, 80, 92, 96, 128, 256}, kHeads[] = {1, 2, 3, 8, 32, 73};
   int served = 0, edges = 0, by_head = 0, split = 0;
-  for (uint64_t seed = 0; seed < 200 && !testing::Test::HasFailure(); ++seed) {
+  for (uint64_t seed = 0; seed < 300 && !testing::Test::HasFailure(); ++seed) {
     std::mt19937_64 random(seed);
     const auto pick = [&](auto&& list) { return list[random() % std::size(list)]; };
     RopeSpec spec;
@@ -53,7 +56,7 @@ TEST(RopeRing, MatchesTheFormula) {
     spec.h = pick(kHeads);
     spec.hk = random() % 3 ? pick(kHeads) : 0;
     spec.d = pick(kHeadDims);
-    if (seed % 20 == 0) spec.h = 301, spec.s = 2, spec.b = 1, spec.d = 256;  // more than a slot holds
+    if (seed % 20 == 0) spec.h = 301, spec.s = 2, spec.b = 1, spec.d = 256;  // more than a tile holds
     if (spec.b * spec.s * (spec.h + spec.hk) * spec.d > 200000) continue;
     spec.in_place = random() % 2;
     spec.r = spec.in_place || random() % 3 ? spec.d : spec.d / 4 * 2;
@@ -66,19 +69,19 @@ TEST(RopeRing, MatchesTheFormula) {
     spec.column_stride = 1;
     spec.dense_table = true;
     RopeCase c(spec, random);
-    c.check_by("ring", [&](RopeArgs& args) {
+    c.check_by("bulk", [&](RopeArgs& args) {
       brim_rope_args forward = args;
       if (spec.backward) forward = ops::transposed(args);
-      RopeRing ring{};
-      if (!run_ring(forward, &ring)) {
+      RopeBulk plan{};
+      if (!run_bulk(forward, &plan)) {
         args.run.path = nullptr;  // so that there is something to compare
         ASSERT_TRUE(ok(spec.backward ? rope_backward(args) : rope_forward(args)));
         return;
       }
       ++served;
-      edges += ring.edges;
-      by_head += !ring.by_token;
-      split += ring.head_tiles > 1 && ring.by_token;
+      edges += plan.edges;
+      by_head += !plan.by_token;
+      split += plan.head_tiles.divisor() > 1 && plan.by_token;
     });
   }
   EXPECT_GT(served, 70);
@@ -87,7 +90,7 @@ TEST(RopeRing, MatchesTheFormula) {
   EXPECT_GT(split, 1);
 }
 
-TEST(RopeRing, BadPositionsBecomeNansAndSetTheFlag) {
+TEST(RopeBulk, BadPositionsBecomeNansAndSetTheFlag) {
   RopeSpec spec;
   spec.q = spec.k = BRIM_BFLOAT16;
   spec.s = 9;
@@ -109,8 +112,8 @@ TEST(RopeRing, BadPositionsBecomeNansAndSetTheFlag) {
   args.positions = view(positions.data(), BRIM_INT64, {9});
   int32_t bad = 0;
   args.run.bad_data = &bad;
-  RopeRing ring{};
-  ASSERT_TRUE(run_ring(args, &ring));
+  RopeBulk plan{};
+  ASSERT_TRUE(run_bulk(args, &plan));
   EXPECT_EQ(bad, 1);
   const ops::RopeStrides strides = ops::make_rope_problem(args).q_out;
   for (int64_t s = 0; s < 9; ++s) EXPECT_EQ(std::isnan(q_out.value(s * strides.seq)), s == 3 || s == 7) << s;

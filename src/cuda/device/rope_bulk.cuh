@@ -1,0 +1,189 @@
+// RoPE's bulk form (rope_bulk_plan.h): for Hopper and newer, the same bits as the plain form.
+//
+// A CTA rotates one tile. Bulk copies bring it into shared memory, so that what is on its way costs no
+// registers, while the threads fetch their columns of cos and sin; there are many small CTAs on an SM, and
+// the hardware starts the next one as soon as one is through. The code is kept short: a CTA lives for two or
+// three microseconds, and every instruction before the first load or after the last one is time in which the
+// memory idles.
+#pragma once
+
+#include "cuda/device/bulk.cuh"
+#include "cuda/device/rope.cuh"
+#include "cuda/rope_bulk_plan.h"
+
+namespace brim::cuda {
+
+struct BulkParams {
+  RopeBulk plan;
+  const char *q_in, *k_in;
+  char *q_out, *k_out;
+  RopeTables tables;
+};
+
+inline BulkParams make_bulk_params(const brim_rope_args& args, const ops::RopeProblem& problem,
+                                   const RopeBulk& plan) {
+  return {plan,
+          static_cast<const char*>(args.q.data),
+          static_cast<const char*>(args.k.data),
+          static_cast<char*>(args.q_out.data),
+          static_cast<char*>(args.k_out.data),
+          make_rope_tables(args, problem)};
+}
+
+// A run of a tile: where it is read and written, and in shared memory. Its first `head` bytes are before the
+// 16-byte grid, the `middle` ones on it, the rest after.
+struct Run {
+  const char* in;
+  char* out;
+  int place, bytes, head, middle;
+};
+
+// Run `index` of the tile, or an empty one.
+__device__ __forceinline__ Run tile_run(const BulkParams& p, const BulkTile& t, int index) {
+  const RopeBulk& r = p.plan;
+  const int q_runs = bulk_runs(r, t, t.q_heads);
+  Run run{};
+  if (index >= q_runs + bulk_runs(r, t, t.k_heads)) return run;
+  const bool is_k = index >= q_runs;
+  if (is_k) index -= q_runs;
+  const BulkTensor& x = is_k ? r.k : r.q;
+  const int token = t.token + (r.by_token && !r.joined ? index : 0);
+  const int head = (is_k ? t.k_first : t.q_first) + (r.by_token ? 0 : index);
+  const int64_t from = bulk_from(x, t.batch, token, head);
+  run.in = (is_k ? p.k_in : p.q_in) + from;
+  run.out = (is_k ? p.k_out : p.q_out) + bulk_to(x, t.batch, token, head);
+  run.bytes = run.middle = bulk_run_bytes(r, t, is_k ? t.k_heads : t.q_heads);
+  run.place = (is_k ? bulk_part_bytes(r, t, t.q_heads) : 0) + index * bulk_run_pitch(r, run.bytes);
+  if (r.edges) {
+    const int off = static_cast<int>(from & 15);  // the tensor begins on the grid
+    run.place += off;
+    run.head = min((16 - off) & 15, run.bytes);
+    run.middle = (run.bytes - run.head) & ~15;
+  }
+  return run;
+}
+
+// use(byte) for each 4-byte word of the run that is off the 16-byte grid.
+template <class Use>
+__device__ __forceinline__ void each_edge(const Run& run, Use use) {
+  for (int at = 0; at < run.head; at += 4) use(at);
+  for (int at = run.head + run.middle; at < run.bytes; at += 4) use(at);
+}
+
+template <int Bytes>
+__device__ __forceinline__ Raw<Bytes> shared_load(const char* p) {
+  return raw(*reinterpret_cast<const typename Words<Bytes>::type*>(p));
+}
+template <int Bytes>
+__device__ __forceinline__ void shared_store(char* p, const Raw<Bytes>& v) {
+  *reinterpret_cast<typename Words<Bytes>::type*>(p) = words(v);
+}
+
+constexpr int bulk_unroll(int vector_bytes) { return vector_bytes >= 16 ? 1 : 2; }
+
+template <class T, int Bytes, int OrderOf, bool Direct>
+__global__ void __launch_bounds__(kBulkMostThreads, 4) rope_bulk(const __grid_constant__ BulkParams p) {
+#if BRIM_BULK_COPIES
+  constexpr int N = Bytes / sizeof(T), U = bulk_unroll(Bytes);
+  constexpr PairOrder Order{OrderOf};
+  const RopeBulk& r = p.plan;
+  extern __shared__ __align__(128) char shared[];
+  uint64_t* const full = reinterpret_cast<uint64_t*>(shared);
+  char* const data = shared + kBulkBarrierBytes;
+  const int thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
+  const int token_lane = threadIdx.y, head_lane = threadIdx.z;
+  const BulkTile t = bulk_tile(r, blockIdx.x);
+  if (t.tokens <= 0) return;
+
+  Run run{};
+  if (thread < 32) {
+    run = tile_run(p, t, thread);
+    if (thread == 0) {
+      barrier_init(full, 1);
+      barrier_init_fence();
+    }
+    __syncwarp();
+    if (run.middle > 0) {
+      barrier_expect(full, run.middle);
+      bulk_load(data + run.place + run.head, run.in + run.head, run.middle, full);
+    }
+    if (r.edges)
+      each_edge(run, [&](int at) {
+        *reinterpret_cast<uint32_t*>(data + run.place + at) = *reinterpret_cast<const uint32_t*>(run.in + at);
+      });
+    __syncwarp();
+    if (thread == 0) barrier_arrive(full);
+  }
+
+  const auto column = rope_pair_column<int>(r.rotary_dim, Order, Order, N, threadIdx.x);
+  const bool works = token_lane < t.tokens;
+  float c[N], s[N];
+  if (works) {
+    uint32_t batch = t.batch, place = t.token + token_lane;
+    if (r.batches == 1) {
+      batch = r.seq(place);
+      place -= batch * r.seq.divisor();
+    }
+    load_angles<rope_split_column(Order, Order, N)>(p.tables, batch, place, column, c, s,
+                                                    LoadVectorColumns{});
+  }
+  __syncthreads();  // the barrier is there for everybody
+  barrier_wait(full, 0);
+
+  if (works) {
+    const int step = (column.in_second - column.in_first) * static_cast<int>(sizeof(T));
+    const int first = column.in_first * static_cast<int>(sizeof(T));
+    const int pitch = bulk_head_pitch(r, t), heads = t.q_heads + t.k_heads;
+    const char* const q_at = data + bulk_start(r, t, token_lane, false) + first;
+    const char* const k_at = data + bulk_start(r, t, token_lane, true) + first;
+    char *q_to = nullptr, *k_to = nullptr;
+    if constexpr (Direct) {
+      const int token = t.token + token_lane;
+      q_to = p.q_out + bulk_to(r.q, t.batch, token, t.q_first) + first;
+      k_to = p.k_out + bulk_to(r.k, t.batch, token, t.k_first - t.q_heads) + first;
+    }
+    for (int head = head_lane; head < heads; head += U * r.head_lanes) {
+      Raw<Bytes> a[U], b[U];
+      const auto at = [&](int h) { return (h < t.q_heads ? q_at : k_at) + h * pitch; };
+#pragma unroll
+      for (int u = 0; u < U; ++u) {
+        const int h = head + u * r.head_lanes;
+        if (h >= heads) continue;
+        a[u] = shared_load<Bytes>(at(h));
+        b[u] = shared_load<Bytes>(at(h) + step);
+      }
+#pragma unroll
+      for (int u = 0; u < U; ++u) {
+        const int h = head + u * r.head_lanes;
+        if (h >= heads) continue;
+        rotate<T, Bytes, Order, Order>(a[u], b[u], c, s);
+        if constexpr (Direct) {
+          char* const to = h < t.q_heads ? q_to + static_cast<int64_t>(h) * r.q.to_head
+                                         : k_to + static_cast<int64_t>(h) * r.k.to_head;
+          store<Bytes>(to, a[u]);
+          store<Bytes>(to + step, b[u]);
+        } else {
+          shared_store<Bytes>(const_cast<char*>(at(h)), a[u]);
+          shared_store<Bytes>(const_cast<char*>(at(h)) + step, b[u]);
+        }
+      }
+    }
+  }
+  if constexpr (!Direct) {
+    bulk_store_fence();
+    __syncthreads();
+    if (thread < 32) {
+      if (run.middle > 0) bulk_store(run.out + run.head, data + run.place + run.head, run.middle);
+      bulk_commit();
+      if (r.edges)
+        each_edge(run, [&](int at) {
+          *reinterpret_cast<uint32_t*>(run.out + at) =
+              *reinterpret_cast<const uint32_t*>(data + run.place + at);
+        });
+      bulk_wait_read<0>();  // shared memory is not this CTA's any more once it ends
+    }
+  }
+#endif
+}
+
+}  // namespace brim::cuda

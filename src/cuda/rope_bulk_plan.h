@@ -1,0 +1,342 @@
+// RoPE's bulk form: which problems it serves, how they are cut into tiles, and what a tile's runs of memory
+// are. Run by the kernel and, without a GPU, by the plan sweep.
+//
+// A CTA rotates one tile of some tokens and heads, which bulk copies bring into shared memory. A tile consists
+// of runs: stretches that are contiguous both where they are read and where they are written.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <cstdio>
+
+#include "core/device_props.h"
+#include "cuda/divider.h"
+#include "cuda/rope_index.h"
+
+namespace brim::cuda {
+
+inline constexpr int kBulkMostThreads = 256;
+inline constexpr int kBulkMostRuns = 32;          // of a tile: a lane of the warp that loads looks after each
+inline constexpr int kBulkBarrierBytes = 128;     // before the tile
+inline constexpr int kBulkMostShared = 48 << 10;  // that every kernel may ask for at its launch
+
+// q or k; strides in bytes.
+struct BulkTensor {
+  int64_t from_batch, to_batch;
+  int32_t from_token, to_token, from_head, to_head;
+  int32_t heads;
+
+  bool operator==(const BulkTensor&) const = default;
+};
+
+struct RopeBulk {
+  brim_dtype dtype;
+  int32_t vector_bytes;
+  PairOrder order;
+  bool
+      direct;  // threads store what they have rotated; else it goes back to shared memory, and bulk copies store it
+  // A run is heads of a token, or of all the tile's tokens where these adjoin; else tokens of a head.
+  bool by_token;
+  bool joined;  // by_token: the tile's tokens are one run (of q, and of k)
+  bool edges;   // runs begin or end off the 16-byte grid
+  BulkTensor q, k;
+  int32_t head_bytes, rotary_dim;
+  // A tile is heads_per_tile heads, of q or of k or all of both, of tile_tokens tokens; threads are (column,
+  // token, head).
+  int32_t pair_columns, tile_tokens, head_lanes, heads_per_tile;
+  // The order of tiles: 2^side_shift tiles of neighbouring tokens, then the next heads of these, then the next tokens,
+  // then the next batch. All tokens are one batch where they lie at one stride.
+  int32_t batches, tokens, q_head_tiles, side_shift;
+  Divider head_tiles, groups;  // of a batch: groups of 2^side_shift token tiles
+  Divider seq;                 // of the tables: token = batch * seq + place
+  int32_t tile_bytes;
+
+  bool operator==(const RopeBulk&) const = default;
+};
+
+constexpr int bulk_threads(const RopeBulk& r) { return r.pair_columns * r.tile_tokens * r.head_lanes; }
+constexpr int64_t bulk_tiles(const RopeBulk& r) {
+  return static_cast<int64_t>(r.batches) * r.groups.divisor() * r.head_tiles.divisor() << r.side_shift;
+}
+
+struct BulkTile {
+  int32_t batch, token, tokens;  // no tokens: beyond the last one
+  int32_t q_first, k_first;      // heads of q, and of k
+  int32_t q_heads, k_heads;
+};
+
+constexpr BulkTile bulk_tile(const RopeBulk& r, uint32_t index) {
+  BulkTile t{};
+  const uint32_t rest = index >> r.side_shift, beside = index - (rest << r.side_shift);
+  const uint32_t outer = r.head_tiles(rest);
+  const int32_t head_tile = static_cast<int32_t>(rest - outer * r.head_tiles.divisor());
+  const uint32_t batch = r.groups(outer), group = outer - batch * r.groups.divisor();
+  t.batch = static_cast<int32_t>(batch);
+  t.token = static_cast<int32_t>((group << r.side_shift) + beside) * r.tile_tokens;
+  t.tokens = std::min(r.tokens - t.token, r.tile_tokens);
+  if (r.head_tiles.divisor() == 1) {
+    t.q_heads = r.q.heads;
+    t.k_heads = r.k.heads;
+  } else if (head_tile < r.q_head_tiles) {
+    t.q_first = head_tile * r.heads_per_tile;
+    t.q_heads = std::min(r.q.heads - t.q_first, r.heads_per_tile);
+  } else {
+    t.k_first = (head_tile - r.q_head_tiles) * r.heads_per_tile;
+    t.k_heads = std::min(r.k.heads - t.k_first, r.heads_per_tile);
+  }
+  return t;
+}
+
+// In shared memory: q's runs, then k's, each at a multiple of 16 bytes; with edges, each run 0 to 15 bytes
+// after its start, at the place on the 16-byte grid that it has in memory.
+constexpr int bulk_run_bytes(const RopeBulk& r, const BulkTile& t, int heads) {
+  return r.by_token ? heads * r.head_bytes * (r.joined ? t.tokens : 1) : t.tokens * r.head_bytes;
+}
+constexpr int bulk_run_pitch(const RopeBulk& r, int run_bytes) {
+  return (run_bytes + (r.edges ? 30 : 15)) / 16 * 16;
+}
+constexpr int bulk_runs(const RopeBulk& r, const BulkTile& t, int heads) {
+  if (heads == 0) return 0;
+  return r.by_token ? (r.joined ? 1 : t.tokens) : heads;
+}
+constexpr int bulk_part_bytes(const RopeBulk& r, const BulkTile& t, int heads) {
+  return bulk_runs(r, t, heads) * bulk_run_pitch(r, bulk_run_bytes(r, t, heads));
+}
+
+// Byte offset of a head from the tensor's first element, where it is read and where it is written.
+constexpr int64_t bulk_from(const BulkTensor& x, int batch, int token, int head) {
+  return batch * x.from_batch + static_cast<int64_t>(token) * x.from_token +
+         static_cast<int64_t>(head) * x.from_head;
+}
+constexpr int64_t bulk_to(const BulkTensor& x, int batch, int token, int head) {
+  return batch * x.to_batch + static_cast<int64_t>(token) * x.to_token +
+         static_cast<int64_t>(head) * x.to_head;
+}
+
+// In shared memory: from one head to the next of a token, and where a token's first head of q stands; of k
+// less the heads of q before it, so that heads count on from q to k.
+constexpr int bulk_head_pitch(const RopeBulk& r, const BulkTile& t) {
+  return r.by_token ? r.head_bytes : bulk_run_pitch(r, bulk_run_bytes(r, t, 1));
+}
+constexpr int bulk_start(const RopeBulk& r, const BulkTile& t, int token, bool is_k) {
+  const int at = is_k ? bulk_part_bytes(r, t, t.q_heads) - t.q_heads * bulk_head_pitch(r, t) : 0;
+  if (!r.by_token) return at + token * r.head_bytes;
+  const int heads = is_k ? t.k_heads : t.q_heads;
+  const int place =
+      r.edges ? static_cast<int>(bulk_from(is_k ? r.k : r.q, t.batch, t.token + (r.joined ? 0 : token),
+                                           is_k ? t.k_first : t.q_first) &
+                                 15)
+              : 0;
+  return at + place +
+         token * (r.joined ? heads * r.head_bytes : bulk_run_pitch(r, bulk_run_bytes(r, t, heads)));
+}
+
+// Every kernel that is built.
+struct BulkVariant {
+  brim_dtype dtype;
+  int vector_bytes;
+  PairOrder order;
+  bool direct;
+};
+inline constexpr auto kBulkVariants = [] {
+  std::array<BulkVariant, 24> list{};
+  size_t n = 0;
+  for (brim_dtype dtype : {BRIM_FLOAT32, BRIM_BFLOAT16, BRIM_FLOAT16})
+    for (int bytes : {16, 8, 4})
+      for (PairOrder order : {PairOrder::half, PairOrder::interleaved})
+        for (bool direct : {false, true})
+          if (bytes == 16 || !direct) list[n++] = {dtype, bytes, order, direct};
+  return list;
+}();
+
+constexpr int bulk_variant_index(const RopeBulk& r) {
+  for (size_t i = 0; i < kBulkVariants.size(); ++i) {
+    const BulkVariant& v = kBulkVariants[i];
+    if (v.dtype == r.dtype && v.vector_bytes == r.vector_bytes && v.order == r.order && v.direct == r.direct)
+      return static_cast<int>(i);
+  }
+  return -1;
+}
+
+namespace bulk_detail {
+
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// A tensor's strides while they may still be anything.
+struct Strides {
+  int64_t heads;
+  ops::RopeStrides from, to;
+};
+
+constexpr ops::RopeStrides bytes_of(const ops::RopeStrides& s, int64_t size) {
+  return {s.batch * size, s.seq * size, s.head * size, s.dim * size};
+}
+
+// What decides whether heads of a token, or tokens of a head, adjoin. A stride is 0 where its axis has size
+// 1.
+constexpr bool heads_adjoin(const Strides& t, int64_t head_bytes) {
+  return t.heads == 1 || (t.from.head == head_bytes && t.to.head == head_bytes);
+}
+constexpr bool tokens_adjoin(const Strides& t, int64_t tokens, int64_t bytes) {
+  return tokens == 1 || (t.from.seq == bytes && t.to.seq == bytes);
+}
+constexpr bool same_place(const Strides& t) {
+  return (t.from.batch - t.to.batch) % 16 == 0 && (t.from.seq - t.to.seq) % 16 == 0 &&
+         (t.from.head - t.to.head) % 16 == 0;
+}
+// Tokens that adjoin are no starts of runs; neither are heads that do.
+constexpr bool on_grid(const ops::RopeStrides& a, bool by_head) {
+  return a.batch % 16 == 0 && (by_head ? a.head : a.seq) % 16 == 0;
+}
+constexpr bool in_32_bits(const Strides& t) {
+  for (const ops::RopeStrides* s : {&t.from, &t.to})
+    if (s->seq > INT32_MAX || s->head > INT32_MAX || s->seq < INT32_MIN || s->head < INT32_MIN) return false;
+  return true;
+}
+constexpr BulkTensor tensor(const Strides& t) {
+  return {t.from.batch,
+          t.to.batch,
+          static_cast<int32_t>(t.from.seq),
+          static_cast<int32_t>(t.to.seq),
+          static_cast<int32_t>(t.from.head),
+          static_cast<int32_t>(t.to.head),
+          static_cast<int32_t>(t.heads)};
+}
+
+}  // namespace bulk_detail
+
+struct BulkTuning {
+  int tile_bytes = 8 << 10, run_bytes = 2048, threads = 64, direct = -1, side = 16;
+};
+
+// True and a plan where the bulk form serves the problem; else the plain form does. `plain_vector` is the
+// vector that the plain form uses, `vector_tables` what it says of the tables.
+constexpr bool plan_rope_bulk(const ops::RopeProblem& p, const core::DeviceProps& device, int plain_vector,
+                              bool vector_tables, RopeBulk* bulk, BulkTuning tune = {}) {
+  using namespace bulk_detail;
+  const int64_t size = core::element_size(p.dtype);
+  const bool has_k = p.k_heads > 0;
+  if (!vector_tables) return false;  // columns apart, or sections
+  if (device.compute_capability < 90 || p.q_heads == 0 || p.base_alignment < 16) return false;
+  if (has_k && p.k_dtype != p.dtype) return false;
+  // to_half reads where another pair's result goes; in place, elements that are not rotated need not move.
+  if (p.in_order != p.out_order || p.rotary_dim == 0 || (p.in_place && p.rotary_dim < p.head_dim))
+    return false;
+  if (p.q.dim > 1 || p.q_out.dim > 1 || p.k.dim > 1 || p.k_out.dim > 1) return false;
+  // A vector of 2 bytes is all that a run at an odd place allows: slow in shared memory too.
+  if (plain_vector < 4) return false;
+  constexpr int64_t most_shared = kBulkMostShared - kBulkBarrierBytes;
+  const int64_t head_bytes = p.head_dim * size, heads = p.q_heads + p.k_heads;
+  if (head_bytes > most_shared - 32 || heads > INT32_MAX || p.batch * p.seq > 1 << 30) return false;
+
+  Strides q{p.q_heads, bytes_of(p.q, size), bytes_of(p.q_out, size)},
+      k{p.k_heads, bytes_of(p.k, size), bytes_of(p.k_out, size)};
+  const auto all = [&](auto&& holds) { return holds(q) && (!has_k || holds(k)); };
+  if (!all(same_place) || !all(in_32_bits)) return false;
+
+  RopeBulk r{};
+  r.dtype = p.dtype;
+  r.vector_bytes = plain_vector;
+  r.order = p.in_order;
+  r.head_bytes = static_cast<int32_t>(head_bytes);
+  r.rotary_dim = static_cast<int32_t>(p.rotary_dim);
+  r.seq = Divider(static_cast<uint32_t>(p.seq));
+  r.by_token = all([&](const Strides& t) { return heads_adjoin(t, head_bytes); });
+  // All tokens at one stride: batches are no matter.
+  const bool flat = p.batch == 1 || p.seq == 1 || all([&](const Strides& t) {
+                      return t.from.batch == t.from.seq * p.seq && t.to.batch == t.to.seq * p.seq;
+                    });
+  if (flat && p.seq == 1) {  // tokens go along the batch
+    for (Strides* t : {&q, &k}) {
+      t->from.seq = t->from.batch;
+      t->to.seq = t->to.batch;
+    }
+    if (!all(in_32_bits)) return false;
+  }
+  r.batches = static_cast<int32_t>(flat ? 1 : p.batch);
+  r.tokens = static_cast<int32_t>(flat ? p.batch * p.seq : p.seq);
+  if (!r.by_token && !all([&](const Strides& t) { return tokens_adjoin(t, r.tokens, head_bytes); }))
+    return false;
+  r.q = tensor(q);
+  r.k = tensor(k);
+
+  const int64_t columns = p.rotary_dim / 2 * size / plain_vector;
+  if (columns > kBulkMostThreads) return false;
+  r.pair_columns = static_cast<int32_t>(columns);
+  const int64_t most_lanes = kBulkMostThreads / columns;
+
+  const auto at_most = [](int64_t n, int64_t most) {
+    return static_cast<int32_t>(std::clamp<int64_t>(n, 1, most));
+  };
+  const auto to_granule = [](int64_t n, int64_t granule) { return n > granule ? n / granule * granule : n; };
+  const int64_t granule = 16 / std::min<int64_t>(16, head_bytes & -head_bytes);  // heads that end on the grid
+  const int64_t most_tokens = std::min<int64_t>(most_lanes, r.tokens);
+  if (r.by_token) {
+    // Shares of a token about equal, unless a whole one is not much larger than a tile.
+    if (heads * head_bytes <= tune.tile_bytes * 3 / 2) {
+      r.heads_per_tile = static_cast<int32_t>(heads);
+    } else {
+      const int64_t wanted = ceil_div(p.q_heads, ceil_div(p.q_heads * head_bytes, tune.tile_bytes));
+      r.heads_per_tile = static_cast<int32_t>(to_granule(wanted, granule));
+    }
+    const bool one = r.heads_per_tile >= heads;
+    r.joined = one && all([&](const Strides& t) { return tokens_adjoin(t, r.tokens, t.heads * head_bytes); });
+    const int64_t runs_a_token = one && has_k ? 2 : 1;
+    r.tile_tokens =
+        at_most(tune.tile_bytes / (r.heads_per_tile * head_bytes),
+                r.joined ? most_tokens : std::min<int64_t>(most_tokens, kBulkMostRuns / runs_a_token));
+  } else {
+    r.tile_tokens =
+        static_cast<int32_t>(to_granule(at_most(ceil_div(tune.run_bytes, head_bytes), most_tokens), granule));
+    r.heads_per_tile =
+        at_most(tune.tile_bytes / (r.tile_tokens * head_bytes), std::min<int64_t>(heads, kBulkMostRuns));
+  }
+  const bool one = r.heads_per_tile >= heads;
+  r.q_head_tiles = static_cast<int32_t>(one ? 1 : ceil_div(p.q_heads, r.heads_per_tile));
+  const int64_t head_tiles = one ? 1 : r.q_head_tiles + ceil_div(p.k_heads, r.heads_per_tile);
+  r.head_tiles = Divider(static_cast<uint32_t>(head_tiles));
+  // At least a warp, which loads.
+  const int64_t lanes_of_head = columns * r.tile_tokens;
+  r.head_lanes =
+      std::max(at_most(tune.threads / lanes_of_head, std::min<int64_t>(r.heads_per_tile, kMostThreadsZ)),
+               static_cast<int32_t>(ceil_div(32, lanes_of_head)));
+  r.side_shift = 0;
+  const int64_t token_tiles = ceil_div(r.tokens, r.tile_tokens);
+  if (!r.by_token)
+    while ((1 << r.side_shift) < tune.side && (1 << r.side_shift) < token_tiles) ++r.side_shift;
+  r.groups = Divider(static_cast<uint32_t>(ceil_div(token_tiles, 1 << r.side_shift)));
+
+  const bool tile_on_grid = one ? all([&](const Strides& t) { return t.heads * head_bytes % 16 == 0; })
+                                : r.heads_per_tile * head_bytes % 16 == 0 &&
+                                      p.q_heads * head_bytes % 16 == 0 && p.k_heads * head_bytes % 16 == 0;
+  const bool runs_on_grid =
+      r.by_token ? tile_on_grid : r.tile_tokens * head_bytes % 16 == 0 && r.tokens * head_bytes % 16 == 0;
+  r.edges = !runs_on_grid || !all([&](const Strides& t) { return on_grid(t.from, !r.by_token); });
+  if (r.edges && !r.by_token) return false;
+  if (static_cast<int64_t>(r.batches) * r.groups.divisor() * head_tiles >= INT32_MAX >> r.side_shift)
+    return false;
+
+  BulkTile t = bulk_tile(r, 0);  // the first one has most of everything, or else that of k's heads
+  int64_t bytes = bulk_part_bytes(r, t, t.q_heads) + bulk_part_bytes(r, t, t.k_heads);
+  if (!one && has_k)
+    bytes = std::max<int64_t>(bytes, bulk_part_bytes(r, t, at_most(p.k_heads, r.heads_per_tile)));
+  if (bytes > most_shared) return false;
+  r.tile_bytes = static_cast<int32_t>(bytes);
+  r.direct = plain_vector == 16 && p.rotary_dim == p.head_dim && tune.direct != 0;
+  *bulk = r;
+  return true;
+}
+
+// "bulk vec=16 threads=8x1x8 ..."
+inline void print(const RopeBulk& r, char* text, size_t size) {
+  std::snprintf(
+      text, size,
+      "bulk vec=%d threads=%dx%dx%d order=column,token,head tile=%d tokens=%d heads=%d runs=%s%s stores=%s "
+      "grid=%lld",
+      r.vector_bytes, r.pair_columns, r.tile_tokens, r.head_lanes, r.tile_bytes, r.tile_tokens,
+      r.heads_per_tile, r.by_token ? (r.joined ? "tokens" : "token") : "head", r.edges ? ",edges" : "",
+      r.direct ? "thread" : "bulk", static_cast<long long>(bulk_tiles(r)));
+}
+
+}  // namespace brim::cuda
