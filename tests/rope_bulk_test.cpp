@@ -21,9 +21,8 @@ void run_variant(size_t index, const BulkParams& params) {
     const RopeBulk& r = params.plan;
     const cuda::Index threads{static_cast<unsigned>(r.pair_columns), static_cast<unsigned>(r.tile_tokens),
                               static_cast<unsigned>(r.head_lanes)};
-    cuda::emulation::run(static_cast<int>(cuda::bulk_tiles(r)), threads, [&] {
-      cuda::rope_bulk<T, v.vector_bytes, static_cast<int>(v.order), v.direct>(params);
-    });
+    cuda::emulation::run(static_cast<int>(cuda::bulk_tiles(r)), threads,
+                         [&] { cuda::rope_bulk<T, v.vector_bytes, static_cast<int>(v.order)>(params); });
   }
 }
 

@@ -47,12 +47,15 @@ __device__ __forceinline__ void load_scalar_columns(const Params& p, const char*
 struct LoadColumns {
   const Params& p;
   template <class Table, int M, int N>
-  __device__ __forceinline__ void load(const char* row, const ops::RopeTableStrides& strides, int64_t first,
-                                       float (&out)[N], int at) const {
-    if (p.launch.vector_tables)
-      load_vector_columns<Table, M>(row, first, out, at);
-    else
-      load_scalar_columns<Table, M>(p, row, strides, first, out, at);
+  __device__ __forceinline__ void load(const char* cos, const char* sin, int64_t first, float (&c)[N],
+                                       float (&s)[N], int at) const {
+    if (p.launch.vector_tables) {
+      load_vector_columns<Table, M>(cos, first, c, at);
+      load_vector_columns<Table, M>(sin, first, s, at);
+    } else {
+      load_scalar_columns<Table, M>(p, cos, p.tables.cos_strides, first, c, at);
+      load_scalar_columns<Table, M>(p, sin, p.tables.sin_strides, first, s, at);
+    }
   }
 };
 

@@ -16,7 +16,33 @@
 
 namespace brim::cuda {
 
+// The thresholds, each the best of those tried on an H200 at d = 56..256, bf16 and float32, 2048..32768
+// tokens, llama (32+8) and deepseek (128+128) heads; fractions are of the best plain copy of q's and k's bytes
+// in the same run, 2026-11-30.
+// A token's heads are one tile up to this size, else shared out: 8192 x (32+8) x 96 bf16 (7680 bytes): 0.94
+// whole, 0.85 in two; x 128 (10240): 0.954 whole, 0.963 in three.
+inline constexpr int kBulkTokenBytes = 8 << 10;
+// Shares of a token, and tokens that are joined to one tile, about this large: 8192 x (128+128) x 128 bf16:
+// 1.008 with 4 KB, 1.000 with 5.6 KB, 0.98 with 8 KB, 0.96 with 16 KB.
+inline constexpr int kBulkShareBytes = 4608;
+// Shares that are whole 128-byte lines: 8192 x (128+128) x 92 bf16: 0.964 with 32 heads, 0.94 with 42.
+inline constexpr int kBulkLine = 128;
+// Bytes of the tile that a thread rotates: with 128, 8192 x (32+8) x 96 bf16 falls from 0.944 to 0.928, with
+// 32, x 128 from 0.963 to 0.76. Narrow vectors need more turns of a thread, and want more threads.
+inline constexpr int kBulkThreadBytes = 64;
+// Few tokens, so that the tiles are on the SMs all at once: one token a tile, and small CTAs, which start
+// sooner. 2048 x (32+8) x 96 bf16: 0.929 with 60 threads, 0.871 with 96; x 128: 0.943 whole, 0.904 in three.
+inline constexpr int kBulkFewTokensPerSm = 16;
+inline constexpr int kBulkFewTokenBytes = 10 << 10;
+// Tokens of a head adjoin: the run, and the tile of some heads. 8192 x (128+128) x 128 bf16: 0.96, 0.95 with
+// runs of 2 KB, 0.92 with tiles of 8 KB.
+inline constexpr int kBulkRunBytes = 4096;
+inline constexpr int kBulkHeadsBytes = 16 << 10;
+// There, neighbouring runs of the same heads go side by side, for whole DRAM pages, but not all of a
+// sequence: cos and sin shall still be in the L2 cache for the next heads.
+inline constexpr int kBulkSideShift = 4;
 inline constexpr int kBulkMostThreads = 256;
+inline constexpr int kBulkThreads = 128;          // wanted at most
 inline constexpr int kBulkMostRuns = 32;          // of a tile: a lane of the warp that loads looks after each
 inline constexpr int kBulkBarrierBytes = 128;     // before the tile
 inline constexpr int kBulkMostShared = 48 << 10;  // that every kernel may ask for at its launch
@@ -34,8 +60,6 @@ struct RopeBulk {
   brim_dtype dtype;
   int32_t vector_bytes;
   PairOrder order;
-  bool
-      direct;  // threads store what they have rotated; else it goes back to shared memory, and bulk copies store it
   // A run is heads of a token, or of all the tile's tokens where these adjoin; else tokens of a head.
   bool by_token;
   bool joined;  // by_token: the tile's tokens are one run (of q, and of k)
@@ -45,8 +69,8 @@ struct RopeBulk {
   // A tile is heads_per_tile heads, of q or of k or all of both, of tile_tokens tokens; threads are (column,
   // token, head).
   int32_t pair_columns, tile_tokens, head_lanes, heads_per_tile;
-  // The order of tiles: 2^side_shift tiles of neighbouring tokens, then the next heads of these, then the next tokens,
-  // then the next batch. All tokens are one batch where they lie at one stride.
+  // The order of tiles: 2^side_shift tiles of neighbouring tokens, then the next heads of these, then the next
+  // tokens, then the next batch. All tokens are one batch where they lie at one stride.
   int32_t batches, tokens, q_head_tiles, side_shift;
   Divider head_tiles, groups;  // of a batch: groups of 2^side_shift token tiles
   Divider seq;                 // of the tables: token = batch * seq + place
@@ -137,23 +161,20 @@ struct BulkVariant {
   brim_dtype dtype;
   int vector_bytes;
   PairOrder order;
-  bool direct;
 };
 inline constexpr auto kBulkVariants = [] {
-  std::array<BulkVariant, 24> list{};
+  std::array<BulkVariant, 18> list{};
   size_t n = 0;
   for (brim_dtype dtype : {BRIM_FLOAT32, BRIM_BFLOAT16, BRIM_FLOAT16})
     for (int bytes : {16, 8, 4})
-      for (PairOrder order : {PairOrder::half, PairOrder::interleaved})
-        for (bool direct : {false, true})
-          if (bytes == 16 || !direct) list[n++] = {dtype, bytes, order, direct};
+      for (PairOrder order : {PairOrder::half, PairOrder::interleaved}) list[n++] = {dtype, bytes, order};
   return list;
 }();
 
 constexpr int bulk_variant_index(const RopeBulk& r) {
   for (size_t i = 0; i < kBulkVariants.size(); ++i) {
     const BulkVariant& v = kBulkVariants[i];
-    if (v.dtype == r.dtype && v.vector_bytes == r.vector_bytes && v.order == r.order && v.direct == r.direct)
+    if (v.dtype == r.dtype && v.vector_bytes == r.vector_bytes && v.order == r.order)
       return static_cast<int>(i);
   }
   return -1;
@@ -162,6 +183,10 @@ constexpr int bulk_variant_index(const RopeBulk& r) {
 namespace bulk_detail {
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+// The fewest heads whose bytes are a multiple of `bytes`, a power of two.
+constexpr int64_t heads_in(int64_t bytes, int64_t head_bytes) {
+  return bytes / std::min(bytes, head_bytes & -head_bytes);
+}
 
 // A tensor's strides while they may still be anything.
 struct Strides {
@@ -206,14 +231,10 @@ constexpr BulkTensor tensor(const Strides& t) {
 
 }  // namespace bulk_detail
 
-struct BulkTuning {
-  int tile_bytes = 8 << 10, run_bytes = 2048, threads = 64, direct = -1, side = 16;
-};
-
 // True and a plan where the bulk form serves the problem; else the plain form does. `plain_vector` is the
 // vector that the plain form uses, `vector_tables` what it says of the tables.
 constexpr bool plan_rope_bulk(const ops::RopeProblem& p, const core::DeviceProps& device, int plain_vector,
-                              bool vector_tables, RopeBulk* bulk, BulkTuning tune = {}) {
+                              bool vector_tables, RopeBulk* bulk) {
   using namespace bulk_detail;
   const int64_t size = core::element_size(p.dtype);
   const bool has_k = p.k_heads > 0;
@@ -264,47 +285,53 @@ constexpr bool plan_rope_bulk(const ops::RopeProblem& p, const core::DeviceProps
   const int64_t columns = p.rotary_dim / 2 * size / plain_vector;
   if (columns > kBulkMostThreads) return false;
   r.pair_columns = static_cast<int32_t>(columns);
-  const int64_t most_lanes = kBulkMostThreads / columns;
 
   const auto at_most = [](int64_t n, int64_t most) {
     return static_cast<int32_t>(std::clamp<int64_t>(n, 1, most));
   };
-  const auto to_granule = [](int64_t n, int64_t granule) { return n > granule ? n / granule * granule : n; };
-  const int64_t granule = 16 / std::min<int64_t>(16, head_bytes & -head_bytes);  // heads that end on the grid
-  const int64_t most_tokens = std::min<int64_t>(most_lanes, r.tokens);
+  const int64_t row = heads * head_bytes,
+                most_tokens = std::min<int64_t>(kBulkMostThreads / columns, r.tokens);
+  const int64_t wide = plain_vector > 4 ? 64 : 96;  // threads of a small CTA
+  int64_t threads = wide;
   if (r.by_token) {
-    // Shares of a token about equal, unless a whole one is not much larger than a tile.
-    if (heads * head_bytes <= tune.tile_bytes * 3 / 2) {
-      r.heads_per_tile = static_cast<int32_t>(heads);
-    } else {
-      const int64_t wanted = ceil_div(p.q_heads, ceil_div(p.q_heads * head_bytes, tune.tile_bytes));
-      r.heads_per_tile = static_cast<int32_t>(to_granule(wanted, granule));
+    const bool few = r.tokens <= kBulkFewTokensPerSm * device.sm_count;
+    r.heads_per_tile = static_cast<int32_t>(heads);
+    if (row > (few ? kBulkFewTokenBytes : kBulkTokenBytes)) {
+      const int64_t share = ceil_div(p.q_heads, ceil_div(p.q_heads * head_bytes, kBulkShareBytes));
+      const int64_t line = heads_in(kBulkLine, head_bytes);
+      const int64_t unit = line * head_bytes <= kBulkTokenBytes ? line : heads_in(16, head_bytes);
+      r.heads_per_tile = static_cast<int32_t>(std::min(ceil_div(share, unit) * unit, heads));
     }
-    const bool one = r.heads_per_tile >= heads;
+    const bool one = r.heads_per_tile == heads;
     r.joined = one && all([&](const Strides& t) { return tokens_adjoin(t, r.tokens, t.heads * head_bytes); });
-    const int64_t runs_a_token = one && has_k ? 2 : 1;
-    r.tile_tokens =
-        at_most(tune.tile_bytes / (r.heads_per_tile * head_bytes),
-                r.joined ? most_tokens : std::min<int64_t>(most_tokens, kBulkMostRuns / runs_a_token));
+    const int64_t runs_a_token = r.joined ? 0 : has_k ? 2 : 1;
+    r.tile_tokens = one ? at_most((few ? 1 : 2) * kBulkShareBytes / row,
+                                  runs_a_token ? std::min<int64_t>(most_tokens, kBulkMostRuns / runs_a_token)
+                                               : most_tokens)
+                        : 1;
+    const int64_t tile = r.tile_tokens * r.heads_per_tile * head_bytes;
+    if (!few && plain_vector > 4) threads = std::clamp<int64_t>(tile / kBulkThreadBytes, wide, kBulkThreads);
   } else {
-    r.tile_tokens =
-        static_cast<int32_t>(to_granule(at_most(ceil_div(tune.run_bytes, head_bytes), most_tokens), granule));
+    const int64_t unit = heads_in(16, head_bytes),
+                  tokens = at_most(ceil_div(kBulkRunBytes, head_bytes), most_tokens);
+    r.tile_tokens = static_cast<int32_t>(tokens > unit ? tokens / unit * unit : tokens);
     r.heads_per_tile =
-        at_most(tune.tile_bytes / (r.tile_tokens * head_bytes), std::min<int64_t>(heads, kBulkMostRuns));
+        at_most(kBulkHeadsBytes / (r.tile_tokens * head_bytes), std::min<int64_t>(heads, kBulkMostRuns));
   }
   const bool one = r.heads_per_tile >= heads;
   r.q_head_tiles = static_cast<int32_t>(one ? 1 : ceil_div(p.q_heads, r.heads_per_tile));
   const int64_t head_tiles = one ? 1 : r.q_head_tiles + ceil_div(p.k_heads, r.heads_per_tile);
   r.head_tiles = Divider(static_cast<uint32_t>(head_tiles));
-  // At least a warp, which loads.
+  // Turns of a thread are balanced; at least a warp, which loads.
   const int64_t lanes_of_head = columns * r.tile_tokens;
+  const int64_t turns =
+      ceil_div(r.heads_per_tile, std::clamp<int64_t>(threads / lanes_of_head, 1, kMostThreadsZ));
   r.head_lanes =
-      std::max(at_most(tune.threads / lanes_of_head, std::min<int64_t>(r.heads_per_tile, kMostThreadsZ)),
-               static_cast<int32_t>(ceil_div(32, lanes_of_head)));
+      static_cast<int32_t>(std::max(ceil_div(r.heads_per_tile, turns), ceil_div(32, lanes_of_head)));
   r.side_shift = 0;
   const int64_t token_tiles = ceil_div(r.tokens, r.tile_tokens);
   if (!r.by_token)
-    while ((1 << r.side_shift) < tune.side && (1 << r.side_shift) < token_tiles) ++r.side_shift;
+    while (r.side_shift < kBulkSideShift && (1 << r.side_shift) < token_tiles) ++r.side_shift;
   r.groups = Divider(static_cast<uint32_t>(ceil_div(token_tiles, 1 << r.side_shift)));
 
   const bool tile_on_grid = one ? all([&](const Strides& t) { return t.heads * head_bytes % 16 == 0; })
@@ -323,20 +350,18 @@ constexpr bool plan_rope_bulk(const ops::RopeProblem& p, const core::DeviceProps
     bytes = std::max<int64_t>(bytes, bulk_part_bytes(r, t, at_most(p.k_heads, r.heads_per_tile)));
   if (bytes > most_shared) return false;
   r.tile_bytes = static_cast<int32_t>(bytes);
-  r.direct = plain_vector == 16 && p.rotary_dim == p.head_dim && tune.direct != 0;
   *bulk = r;
   return true;
 }
 
 // "bulk vec=16 threads=8x1x8 ..."
 inline void print(const RopeBulk& r, char* text, size_t size) {
-  std::snprintf(
-      text, size,
-      "bulk vec=%d threads=%dx%dx%d order=column,token,head tile=%d tokens=%d heads=%d runs=%s%s stores=%s "
-      "grid=%lld",
-      r.vector_bytes, r.pair_columns, r.tile_tokens, r.head_lanes, r.tile_bytes, r.tile_tokens,
-      r.heads_per_tile, r.by_token ? (r.joined ? "tokens" : "token") : "head", r.edges ? ",edges" : "",
-      r.direct ? "thread" : "bulk", static_cast<long long>(bulk_tiles(r)));
+  std::snprintf(text, size,
+                "bulk vec=%d threads=%dx%dx%d order=column,token,head tile=%d tokens=%d heads=%d runs=%s%s "
+                "grid=%lld",
+                r.vector_bytes, r.pair_columns, r.tile_tokens, r.head_lanes, r.tile_bytes, r.tile_tokens,
+                r.heads_per_tile, r.by_token ? (r.joined ? "tokens" : "token") : "head",
+                r.edges ? ",edges" : "", static_cast<long long>(bulk_tiles(r)));
 }
 
 }  // namespace brim::cuda

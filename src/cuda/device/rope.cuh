@@ -73,17 +73,19 @@ __device__ __forceinline__ void load_vector_columns(const char* row, Int first, 
   for (int i = 0; i < M; ++i) out[at + i] = widen<Table>(v, i);
 }
 
+// How load_angles gets at M columns, first.., of a row of cos and of sin. One call for both, so that neither
+// waits for the other.
 struct LoadVectorColumns {
   template <class Table, int M, int N, class Int>
-  __device__ __forceinline__ void load(const char* row, const ops::RopeTableStrides&, Int first,
-                                       float (&out)[N], int at) const {
-    load_vector_columns<Table, M>(row, first, out, at);
+  __device__ __forceinline__ void load(const char* cos, const char* sin, Int first, float (&c)[N],
+                                       float (&s)[N], int at) const {
+    load_vector_columns<Table, M>(cos, first, c, at);
+    load_vector_columns<Table, M>(sin, first, s, at);
   }
 };
 
-// The cos and sin of a column's N pairs, for the token at `place` of `batch`; NaN where its position is outside the
-// table. loader.load<Table, M>(row, strides, first, out, at) loads M columns. The table's type is the
-// same for all threads: a branch, not a kernel of its own.
+// The cos and sin of a column's N pairs, for the token at `place` of `batch`; NaN where its position is outside
+// the table. The table's type is the same for all threads: a branch, not a kernel of its own.
 template <bool kSplit, int N, class Column, class Loader>
 __device__ __forceinline__ void load_angles(const RopeTables& t, int64_t batch, int64_t place,
                                             const Column& column, float (&c)[N], float (&s)[N],
@@ -94,19 +96,17 @@ __device__ __forceinline__ void load_angles(const RopeTables& t, int64_t batch, 
     for (int i = 0; i < N; ++i) c[i] = s[i] = __int_as_float(0x7fffffff);
     return;
   }
+  const int64_t cos_at = batch * t.cos_strides.batch + row * t.cos_strides.row,
+                sin_at = batch * t.sin_strides.batch + row * t.sin_strides.row;
   const auto load_as = [&]<class Table>() {
-    const auto load_row = [&](const char* table, const ops::RopeTableStrides& strides, float(&out)[N]) {
-      const char* const from =
-          table + (batch * strides.batch + row * strides.row) * static_cast<int>(sizeof(Table));
-      if constexpr (kSplit) {
-        loader.template load<Table, N / 2>(from, strides, column.table, out, 0);
-        loader.template load<Table, N / 2>(from, strides, column.table_second, out, N / 2);
-      } else {
-        loader.template load<Table, N>(from, strides, column.table, out, 0);
-      }
-    };
-    load_row(t.cos, t.cos_strides, c);
-    load_row(t.sin, t.sin_strides, s);
+    constexpr int kSize = sizeof(Table);
+    const char *const cos = t.cos + cos_at * kSize, *const sin = t.sin + sin_at * kSize;
+    if constexpr (kSplit) {
+      loader.template load<Table, N / 2>(cos, sin, column.table, c, s, 0);
+      loader.template load<Table, N / 2>(cos, sin, column.table_second, c, s, N / 2);
+    } else {
+      loader.template load<Table, N>(cos, sin, column.table, c, s, 0);
+    }
   };
   if (t.dtype == BRIM_FLOAT32)
     load_as.template operator()<float>();

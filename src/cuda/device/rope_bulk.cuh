@@ -81,7 +81,7 @@ __device__ __forceinline__ void shared_store(char* p, const Raw<Bytes>& v) {
 
 constexpr int bulk_unroll(int vector_bytes) { return vector_bytes >= 16 ? 1 : 2; }
 
-template <class T, int Bytes, int OrderOf, bool Direct>
+template <class T, int Bytes, int OrderOf>
 __global__ void __launch_bounds__(kBulkMostThreads, 4) rope_bulk(const __grid_constant__ BulkParams p) {
 #if BRIM_BULK_COPIES
   constexpr int N = Bytes / sizeof(T), U = bulk_unroll(Bytes);
@@ -134,14 +134,8 @@ __global__ void __launch_bounds__(kBulkMostThreads, 4) rope_bulk(const __grid_co
     const int step = (column.in_second - column.in_first) * static_cast<int>(sizeof(T));
     const int first = column.in_first * static_cast<int>(sizeof(T));
     const int pitch = bulk_head_pitch(r, t), heads = t.q_heads + t.k_heads;
-    const char* const q_at = data + bulk_start(r, t, token_lane, false) + first;
-    const char* const k_at = data + bulk_start(r, t, token_lane, true) + first;
-    char *q_to = nullptr, *k_to = nullptr;
-    if constexpr (Direct) {
-      const int token = t.token + token_lane;
-      q_to = p.q_out + bulk_to(r.q, t.batch, token, t.q_first) + first;
-      k_to = p.k_out + bulk_to(r.k, t.batch, token, t.k_first - t.q_heads) + first;
-    }
+    char* const q_at = data + bulk_start(r, t, token_lane, false) + first;
+    char* const k_at = data + bulk_start(r, t, token_lane, true) + first;
     for (int head = head_lane; head < heads; head += U * r.head_lanes) {
       Raw<Bytes> a[U], b[U];
       const auto at = [&](int h) { return (h < t.q_heads ? q_at : k_at) + h * pitch; };
@@ -157,31 +151,22 @@ __global__ void __launch_bounds__(kBulkMostThreads, 4) rope_bulk(const __grid_co
         const int h = head + u * r.head_lanes;
         if (h >= heads) continue;
         rotate<T, Bytes, Order, Order>(a[u], b[u], c, s);
-        if constexpr (Direct) {
-          char* const to = h < t.q_heads ? q_to + static_cast<int64_t>(h) * r.q.to_head
-                                         : k_to + static_cast<int64_t>(h) * r.k.to_head;
-          store<Bytes>(to, a[u]);
-          store<Bytes>(to + step, b[u]);
-        } else {
-          shared_store<Bytes>(const_cast<char*>(at(h)), a[u]);
-          shared_store<Bytes>(const_cast<char*>(at(h)) + step, b[u]);
-        }
+        shared_store<Bytes>(at(h), a[u]);
+        shared_store<Bytes>(at(h) + step, b[u]);
       }
     }
   }
-  if constexpr (!Direct) {
-    bulk_store_fence();
-    __syncthreads();
-    if (thread < 32) {
-      if (run.middle > 0) bulk_store(run.out + run.head, data + run.place + run.head, run.middle);
-      bulk_commit();
-      if (r.edges)
-        each_edge(run, [&](int at) {
-          *reinterpret_cast<uint32_t*>(run.out + at) =
-              *reinterpret_cast<const uint32_t*>(data + run.place + at);
-        });
-      bulk_wait_read<0>();  // shared memory is not this CTA's any more once it ends
-    }
+  bulk_store_fence();
+  __syncthreads();
+  if (thread < 32) {
+    if (run.middle > 0) bulk_store(run.out + run.head, data + run.place + run.head, run.middle);
+    bulk_commit();
+    if (r.edges)
+      each_edge(run, [&](int at) {
+        *reinterpret_cast<uint32_t*>(run.out + at) =
+            *reinterpret_cast<const uint32_t*>(data + run.place + at);
+      });
+    bulk_wait_read<0>();  // shared memory is not this CTA's any more once it ends
   }
 #endif
 }
