@@ -22,7 +22,8 @@ void copies_every_byte() {
                                                                    reinterpret_cast<char*>(to.data());
         for (size_t i = 0; i < bytes; ++i) in[i] = static_cast<char>(i * 31 + i / 251);
         std::memset(out, 0x5a, to.size() * 16);
-        emulation::run(blocks, {32}, [&] { copy_ring<Slots, SlotBytes>(out, in, bytes); });
+        emulation::run({static_cast<unsigned>(blocks)}, {32},
+                       [&] { copy_ring<Slots, SlotBytes>(out, in, bytes); });
         EXPECT_EQ(std::memcmp(in, out, bytes), 0) << bytes << " bytes, " << blocks << " CTAs";
         EXPECT_EQ(out[bytes], 0x5a) << bytes << " bytes, " << blocks << " CTAs";
       }

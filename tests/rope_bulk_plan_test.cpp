@@ -28,11 +28,16 @@ const char* bulk_fault(const RopeBulk& r) {
   if (bulk_variant_index(r) < 0) return "the variant is not built";
   if (r.pair_columns < 1 || r.tile_tokens < 1 || r.head_lanes < 1) return "an empty CTA";
   if (bulk_threads(r) < 32) return "less than a warp";
+  if (r.edges && r.vector_bytes == 16) return "edges where the kernel has none";
   if (bulk_threads(r) > kBulkMostThreads) return "too many threads";
   if (r.head_lanes > kMostThreadsZ) return "threadIdx.z beyond 64";
   if (kBulkBarrierBytes + r.tile_bytes > kBulkMostShared)
     return "more shared memory than a launch may ask for";
-  if (bulk_tiles(r) < 1 || bulk_tiles(r) > INT32_MAX) return "the grid is out of range";
+  if (r.grid_x < 1 || r.grid_y < 1 || r.grid_z < 1) return "an empty grid";
+  if (r.grid_y > 65535 || r.grid_z > 65535) return "the grid is out of range";
+  const int64_t tiles = (static_cast<int64_t>(r.grid_y) * (r.batches > 1 ? 1 : r.grid_z)) << r.side_shift;
+  if (tiles * r.tile_tokens < r.tokens) return "tokens beyond the grid";
+  if ((tiles - 2 * r.grid_z - (2 << r.side_shift)) * r.tile_tokens > r.tokens) return "too large a grid";
   return nullptr;
 }
 
@@ -42,8 +47,9 @@ const char* bulk_cover_fault(const RopeProblem& p, const RopeBulk& r) {
   const int size = core::element_size(p.dtype);
   const int64_t heads = p.q_heads + p.k_heads;
   std::vector<int> seen(static_cast<size_t>(p.batch * p.seq * heads));
-  for (int64_t index = 0; index < bulk_tiles(r); ++index) {
-    const BulkTile t = bulk_tile(r, static_cast<uint32_t>(index));
+  for (int index = 0; index < r.grid_x * r.grid_y * r.grid_z; ++index) {
+    const BulkTile t =
+        bulk_tile(r, index % r.grid_x, index / r.grid_x % r.grid_y, index / r.grid_x / r.grid_y);
     if (t.tokens <= 0) continue;
     const int q_bytes = bulk_part_bytes(r, t, t.q_heads);
     if (q_bytes + bulk_part_bytes(r, t, t.k_heads) > r.tile_bytes) return "a tile is larger than its memory";
@@ -53,7 +59,7 @@ const char* bulk_cover_fault(const RopeProblem& p, const RopeBulk& r) {
     for (int k = 0; k < 2; ++k) {
       const int count = k ? t.k_heads : t.q_heads, bytes = bulk_run_bytes(r, t, count);
       const BulkTensor& x = k ? r.k : r.q;
-      for (int i = 0; i < bulk_runs(r, t, count); ++i, ++runs) {
+      for (int i = 0; count > 0 && i < bulk_runs(r, t, count); ++i, ++runs) {
         const int token = t.token + (r.by_token && !r.joined ? i : 0);
         const int head = (k ? t.k_first : t.q_first) + (r.by_token ? 0 : i);
         const int64_t from = bulk_from(x, t.batch, token, head), to = bulk_to(x, t.batch, token, head);
@@ -76,8 +82,8 @@ const char* bulk_cover_fault(const RopeProblem& p, const RopeBulk& r) {
         const int at = bulk_start(r, t, token, k) + h * bulk_head_pitch(r, t);
         int64_t place = t.token + token, batch = t.batch;
         if (r.batches == 1) {
-          batch = r.seq(static_cast<uint32_t>(place));
-          place -= batch * r.seq.divisor();
+          batch = r.by_seq(static_cast<uint32_t>(place));
+          place -= batch * r.seq;
         }
         const int64_t head = k ? t.k_first + h - t.q_heads : t.q_first + h;
         const auto offset = [&](const RopeStrides& s) {
@@ -121,7 +127,7 @@ TEST(RopeBulkPlan, CoversEveryHeadOnce) {
                   ++planned;
                   with_edges += r.edges;
                   by_head += !r.by_token;
-                  split += r.head_tiles.divisor() > 1;
+                  split += r.first_k_tile > 0;
                   char line[512];
                   print(r, line, sizeof line);
                   const char* wrong = bulk_fault(r);

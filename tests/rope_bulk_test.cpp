@@ -21,7 +21,9 @@ void run_variant(size_t index, const BulkParams& params) {
     const RopeBulk& r = params.plan;
     const cuda::Index threads{static_cast<unsigned>(r.pair_columns), static_cast<unsigned>(r.tile_tokens),
                               static_cast<unsigned>(r.head_lanes)};
-    cuda::emulation::run(static_cast<int>(cuda::bulk_tiles(r)), threads,
+    const cuda::Index grid{static_cast<unsigned>(r.grid_x), static_cast<unsigned>(r.grid_y),
+                           static_cast<unsigned>(r.grid_z)};
+    cuda::emulation::run(grid, threads,
                          [&] { cuda::rope_bulk<T, v.vector_bytes, static_cast<int>(v.order)>(params); });
   }
 }
@@ -80,7 +82,7 @@ TEST(RopeBulk, MatchesTheFormula) {
       ++served;
       edges += plan.edges;
       by_head += !plan.by_token;
-      split += plan.head_tiles.divisor() > 1 && plan.by_token;
+      split += plan.first_k_tile > 0 && plan.by_token;
     });
   }
   EXPECT_GT(served, 70);

@@ -116,8 +116,15 @@ __global__ void __launch_bounds__(kRopeThreads, rope_ctas_per_sm(Bytes))
   load_heads(head);
   float c[N], s[N];
   if (column.rotates) {
-    load_angles<rope_split_column(In, Out, N)>(p.tables, token.batch, token.place, column, c, s,
-                                               LoadColumns{p});
+    const RopeTables& tables = p.tables;
+    const int64_t row = table_row(tables, token.batch, token.place);
+    if (row < 0)
+      no_angles(c, s);
+    else
+      load_angles<rope_split_column(In, Out, N)>(
+          tables, token.batch * tables.cos_strides.batch + row * tables.cos_strides.row,
+          token.batch * tables.sin_strides.batch + row * tables.sin_strides.row, column, c, s,
+          LoadColumns{p});
   }
 
   while (true) {

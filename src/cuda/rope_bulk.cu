@@ -34,7 +34,7 @@ Status launch_rope_bulk(const char* op, const brim_rope_args& args, const ops::R
     void* values[] = {&params};
     const dim3 threads(plan.pair_columns, plan.tile_tokens, plan.head_lanes);
     error = cudaLaunchKernel(reinterpret_cast<const void*>(kKernels[bulk_variant_index(plan)]),
-                             dim3(static_cast<unsigned>(bulk_tiles(plan))), threads, values,
+                             dim3(plan.grid_x, plan.grid_y, plan.grid_z), threads, values,
                              kBulkBarrierBytes + plan.tile_bytes, static_cast<cudaStream_t>(args.run.stream));
   }
   return error == cudaSuccess ? core::success() : cuda_failure(op, error, "launching the bulk form");

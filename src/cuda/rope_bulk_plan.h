@@ -27,9 +27,9 @@ inline constexpr int kBulkTokenBytes = 8 << 10;
 inline constexpr int kBulkShareBytes = 4608;
 // Shares that are whole 128-byte lines: 8192 x (128+128) x 92 bf16: 0.964 with 32 heads, 0.94 with 42.
 inline constexpr int kBulkLine = 128;
-// Bytes of the tile that a thread rotates: with 128, 8192 x (32+8) x 96 bf16 falls from 0.944 to 0.928, with
-// 32, x 128 from 0.963 to 0.76. Narrow vectors need more turns of a thread, and want more threads.
-inline constexpr int kBulkThreadBytes = 64;
+// Bytes of the tile for each warp: with one for 1.5 KB, 8192 x (128+128) x 80 bf16 falls from 0.986 to 0.914
+// (70 threads instead of 60). Vectors of 4 bytes need more turns of a thread, and want three warps.
+inline constexpr int kBulkWarpBytes = 2048;
 // Few tokens, so that the tiles are on the SMs all at once: one token a tile, and small CTAs, which start
 // sooner. 2048 x (32+8) x 96 bf16: 0.929 with 60 threads, 0.871 with 96; x 128: 0.943 whole, 0.904 in three.
 inline constexpr int kBulkFewTokensPerSm = 16;
@@ -42,8 +42,8 @@ inline constexpr int kBulkHeadsBytes = 16 << 10;
 // sequence: cos and sin shall still be in the L2 cache for the next heads.
 inline constexpr int kBulkSideShift = 4;
 inline constexpr int kBulkMostThreads = 256;
-inline constexpr int kBulkThreads = 128;          // wanted at most
-inline constexpr int kBulkMostRuns = 32;          // of a tile: a lane of the warp that loads looks after each
+inline constexpr int kBulkMostRuns = 32;  // of a tile: a lane of the warp that loads looks after each
+inline constexpr int kBulkMostGridYZ = 65535;
 inline constexpr int kBulkBarrierBytes = 128;     // before the tile
 inline constexpr int kBulkMostShared = 48 << 10;  // that every kernel may ask for at its launch
 
@@ -69,20 +69,21 @@ struct RopeBulk {
   // A tile is heads_per_tile heads, of q or of k or all of both, of tile_tokens tokens; threads are (column,
   // token, head).
   int32_t pair_columns, tile_tokens, head_lanes, heads_per_tile;
-  // The order of tiles: 2^side_shift tiles of neighbouring tokens, then the next heads of these, then the next
-  // tokens, then the next batch. All tokens are one batch where they lie at one stride.
-  int32_t batches, tokens, q_head_tiles, side_shift;
-  Divider head_tiles, groups;  // of a batch: groups of 2^side_shift token tiles
-  Divider seq;                 // of the tables: token = batch * seq + place
+  // Tiles of heads: the first one of k's; 0 where a tile has all heads.
+  int32_t first_k_tile;
+  // The grid: x is 2^side_shift tiles of neighbouring tokens for the first heads, then for the next heads ..; y
+  // goes on to the next tokens; z is the batch, or, with one batch, goes on where y ends. All tokens are one batch
+  // where they lie at one stride.
+  int32_t side_shift, grid_x, grid_y, grid_z;
+  int32_t batches, tokens;
+  int32_t seq;  // of the tables: token = batch * seq + place
+  Divider by_seq;
   int32_t tile_bytes;
 
   bool operator==(const RopeBulk&) const = default;
 };
 
 constexpr int bulk_threads(const RopeBulk& r) { return r.pair_columns * r.tile_tokens * r.head_lanes; }
-constexpr int64_t bulk_tiles(const RopeBulk& r) {
-  return static_cast<int64_t>(r.batches) * r.groups.divisor() * r.head_tiles.divisor() << r.side_shift;
-}
 
 struct BulkTile {
   int32_t batch, token, tokens;  // no tokens: beyond the last one
@@ -90,68 +91,64 @@ struct BulkTile {
   int32_t q_heads, k_heads;
 };
 
-constexpr BulkTile bulk_tile(const RopeBulk& r, uint32_t index) {
+constexpr BulkTile bulk_tile(const RopeBulk& r, int32_t x, int32_t y, int32_t z) {
   BulkTile t{};
-  const uint32_t rest = index >> r.side_shift, beside = index - (rest << r.side_shift);
-  const uint32_t outer = r.head_tiles(rest);
-  const int32_t head_tile = static_cast<int32_t>(rest - outer * r.head_tiles.divisor());
-  const uint32_t batch = r.groups(outer), group = outer - batch * r.groups.divisor();
-  t.batch = static_cast<int32_t>(batch);
-  t.token = static_cast<int32_t>((group << r.side_shift) + beside) * r.tile_tokens;
+  const bool one_batch = r.batches == 1;
+  const int32_t head_tile = x >> r.side_shift, beside = x & ((1 << r.side_shift) - 1);
+  const int32_t group = y + (one_batch ? z * r.grid_y : 0);
+  t.batch = one_batch ? 0 : z;
+  t.token = ((group << r.side_shift) + beside) * r.tile_tokens;
   t.tokens = std::min(r.tokens - t.token, r.tile_tokens);
-  if (r.head_tiles.divisor() == 1) {
-    t.q_heads = r.q.heads;
-    t.k_heads = r.k.heads;
-  } else if (head_tile < r.q_head_tiles) {
-    t.q_first = head_tile * r.heads_per_tile;
-    t.q_heads = std::min(r.q.heads - t.q_first, r.heads_per_tile);
-  } else {
-    t.k_first = (head_tile - r.q_head_tiles) * r.heads_per_tile;
-    t.k_heads = std::min(r.k.heads - t.k_first, r.heads_per_tile);
-  }
+  t.q_first = head_tile * r.heads_per_tile;
+  t.q_heads = std::max(std::min(r.q.heads - t.q_first, r.heads_per_tile), 0);
+  t.k_first = (head_tile - r.first_k_tile) * r.heads_per_tile;
+  t.k_heads = t.k_first < 0 ? 0 : std::min(r.k.heads - t.k_first, r.heads_per_tile);
   return t;
 }
 
 // In shared memory: q's runs, then k's, each at a multiple of 16 bytes; with edges, each run 0 to 15 bytes
 // after its start, at the place on the 16-byte grid that it has in memory.
 constexpr int bulk_run_bytes(const RopeBulk& r, const BulkTile& t, int heads) {
-  return r.by_token ? heads * r.head_bytes * (r.joined ? t.tokens : 1) : t.tokens * r.head_bytes;
+  return r.head_bytes * (r.by_token ? heads : 1) * (r.by_token && !r.joined ? 1 : t.tokens);
 }
 constexpr int bulk_run_pitch(const RopeBulk& r, int run_bytes) {
-  return (run_bytes + (r.edges ? 30 : 15)) / 16 * 16;
+  return (run_bytes + (r.edges ? 30 : 15)) & ~15;
 }
+// With no heads, runs may be empty.
 constexpr int bulk_runs(const RopeBulk& r, const BulkTile& t, int heads) {
-  if (heads == 0) return 0;
-  return r.by_token ? (r.joined ? 1 : t.tokens) : heads;
+  return !r.by_token ? heads : r.joined ? 1 : t.tokens;
 }
 constexpr int bulk_part_bytes(const RopeBulk& r, const BulkTile& t, int heads) {
-  return bulk_runs(r, t, heads) * bulk_run_pitch(r, bulk_run_bytes(r, t, heads));
+  return heads == 0 ? 0 : bulk_runs(r, t, heads) * bulk_run_pitch(r, bulk_run_bytes(r, t, heads));
 }
 
 // Byte offset of a head from the tensor's first element, where it is read and where it is written.
 constexpr int64_t bulk_from(const BulkTensor& x, int batch, int token, int head) {
-  return batch * x.from_batch + static_cast<int64_t>(token) * x.from_token +
-         static_cast<int64_t>(head) * x.from_head;
+  const int64_t at = static_cast<int64_t>(token) * x.from_token + static_cast<int64_t>(head) * x.from_head;
+  return batch == 0 ? at : at + batch * x.from_batch;
 }
 constexpr int64_t bulk_to(const BulkTensor& x, int batch, int token, int head) {
-  return batch * x.to_batch + static_cast<int64_t>(token) * x.to_token +
-         static_cast<int64_t>(head) * x.to_head;
+  const int64_t at = static_cast<int64_t>(token) * x.to_token + static_cast<int64_t>(head) * x.to_head;
+  return batch == 0 ? at : at + batch * x.to_batch;
 }
 
-// In shared memory: from one head to the next of a token, and where a token's first head of q stands; of k
-// less the heads of q before it, so that heads count on from q to k.
+// In shared memory, from one head to the next of a token.
 constexpr int bulk_head_pitch(const RopeBulk& r, const BulkTile& t) {
   return r.by_token ? r.head_bytes : bulk_run_pitch(r, bulk_run_bytes(r, t, 1));
 }
-constexpr int bulk_start(const RopeBulk& r, const BulkTile& t, int token, bool is_k) {
+// In shared memory, where a token's first head of q stands; of k less the heads of q before it, so that heads
+// count on from q to k. `may_have_edges`: r.edges may be true.
+constexpr int bulk_start(const RopeBulk& r, const BulkTile& t, int token, bool is_k,
+                         bool may_have_edges = true) {
   const int at = is_k ? bulk_part_bytes(r, t, t.q_heads) - t.q_heads * bulk_head_pitch(r, t) : 0;
   if (!r.by_token) return at + token * r.head_bytes;
   const int heads = is_k ? t.k_heads : t.q_heads;
   const int place =
-      r.edges ? static_cast<int>(bulk_from(is_k ? r.k : r.q, t.batch, t.token + (r.joined ? 0 : token),
-                                           is_k ? t.k_first : t.q_first) &
-                                 15)
-              : 0;
+      may_have_edges && r.edges
+          ? static_cast<int>(bulk_from(is_k ? r.k : r.q, t.batch, t.token + (r.joined ? 0 : token),
+                                       is_k ? t.k_first : t.q_first) &
+                             15)
+          : 0;
   return at + place +
          token * (r.joined ? heads * r.head_bytes : bulk_run_pitch(r, bulk_run_bytes(r, t, heads)));
 }
@@ -255,6 +252,8 @@ constexpr bool plan_rope_bulk(const ops::RopeProblem& p, const core::DeviceProps
       k{p.k_heads, bytes_of(p.k, size), bytes_of(p.k_out, size)};
   const auto all = [&](auto&& holds) { return holds(q) && (!has_k || holds(k)); };
   if (!all(same_place) || !all(in_32_bits)) return false;
+  for (int64_t row : {p.cos.row, p.sin.row})
+    if (row < 0 || row > INT32_MAX / 4) return false;
 
   RopeBulk r{};
   r.dtype = p.dtype;
@@ -262,7 +261,8 @@ constexpr bool plan_rope_bulk(const ops::RopeProblem& p, const core::DeviceProps
   r.order = p.in_order;
   r.head_bytes = static_cast<int32_t>(head_bytes);
   r.rotary_dim = static_cast<int32_t>(p.rotary_dim);
-  r.seq = Divider(static_cast<uint32_t>(p.seq));
+  r.seq = static_cast<int32_t>(p.seq);
+  r.by_seq = Divider(static_cast<uint32_t>(p.seq));
   r.by_token = all([&](const Strides& t) { return heads_adjoin(t, head_bytes); });
   // All tokens at one stride: batches are no matter.
   const bool flat = p.batch == 1 || p.seq == 1 || all([&](const Strides& t) {
@@ -310,7 +310,7 @@ constexpr bool plan_rope_bulk(const ops::RopeProblem& p, const core::DeviceProps
                                                : most_tokens)
                         : 1;
     const int64_t tile = r.tile_tokens * r.heads_per_tile * head_bytes;
-    if (!few && plain_vector > 4) threads = std::clamp<int64_t>(tile / kBulkThreadBytes, wide, kBulkThreads);
+    if (!few && plain_vector > 4) threads = std::clamp<int64_t>(tile / kBulkWarpBytes * 32, 64, 96);
   } else {
     const int64_t unit = heads_in(16, head_bytes),
                   tokens = at_most(ceil_div(kBulkRunBytes, head_bytes), most_tokens);
@@ -319,20 +319,23 @@ constexpr bool plan_rope_bulk(const ops::RopeProblem& p, const core::DeviceProps
         at_most(kBulkHeadsBytes / (r.tile_tokens * head_bytes), std::min<int64_t>(heads, kBulkMostRuns));
   }
   const bool one = r.heads_per_tile >= heads;
-  r.q_head_tiles = static_cast<int32_t>(one ? 1 : ceil_div(p.q_heads, r.heads_per_tile));
-  const int64_t head_tiles = one ? 1 : r.q_head_tiles + ceil_div(p.k_heads, r.heads_per_tile);
-  r.head_tiles = Divider(static_cast<uint32_t>(head_tiles));
-  // Turns of a thread are balanced; at least a warp, which loads.
+  r.first_k_tile = static_cast<int32_t>(one ? 0 : ceil_div(p.q_heads, r.heads_per_tile));
+  const int64_t head_tiles = one ? 1 : r.first_k_tile + ceil_div(p.k_heads, r.heads_per_tile);
+  // Turns of a thread are balanced; a warp at least, which loads.
   const int64_t lanes_of_head = columns * r.tile_tokens;
   const int64_t turns =
       ceil_div(r.heads_per_tile, std::clamp<int64_t>(threads / lanes_of_head, 1, kMostThreadsZ));
   r.head_lanes =
       static_cast<int32_t>(std::max(ceil_div(r.heads_per_tile, turns), ceil_div(32, lanes_of_head)));
-  r.side_shift = 0;
   const int64_t token_tiles = ceil_div(r.tokens, r.tile_tokens);
-  if (!r.by_token)
-    while (r.side_shift < kBulkSideShift && (1 << r.side_shift) < token_tiles) ++r.side_shift;
-  r.groups = Divider(static_cast<uint32_t>(ceil_div(token_tiles, 1 << r.side_shift)));
+  while (!r.by_token && r.side_shift < kBulkSideShift && (1 << r.side_shift) < token_tiles) ++r.side_shift;
+  const int64_t groups = ceil_div(token_tiles, 1 << r.side_shift);
+  const int64_t z = r.batches > 1 ? r.batches : ceil_div(groups, kBulkMostGridYZ);
+  const int64_t y = r.batches > 1 ? groups : ceil_div(groups, z);
+  if (y > kBulkMostGridYZ || z > kBulkMostGridYZ || head_tiles > INT32_MAX >> r.side_shift) return false;
+  r.grid_x = static_cast<int32_t>(head_tiles << r.side_shift);
+  r.grid_y = static_cast<int32_t>(y);
+  r.grid_z = static_cast<int32_t>(z);
 
   const bool tile_on_grid = one ? all([&](const Strides& t) { return t.heads * head_bytes % 16 == 0; })
                                 : r.heads_per_tile * head_bytes % 16 == 0 &&
@@ -341,10 +344,8 @@ constexpr bool plan_rope_bulk(const ops::RopeProblem& p, const core::DeviceProps
       r.by_token ? tile_on_grid : r.tile_tokens * head_bytes % 16 == 0 && r.tokens * head_bytes % 16 == 0;
   r.edges = !runs_on_grid || !all([&](const Strides& t) { return on_grid(t.from, !r.by_token); });
   if (r.edges && !r.by_token) return false;
-  if (static_cast<int64_t>(r.batches) * r.groups.divisor() * head_tiles >= INT32_MAX >> r.side_shift)
-    return false;
-
-  BulkTile t = bulk_tile(r, 0);  // the first one has most of everything, or else that of k's heads
+  const BulkTile t =
+      bulk_tile(r, 0, 0, 0);  // the first one has most of everything, or else that of k's heads
   int64_t bytes = bulk_part_bytes(r, t, t.q_heads) + bulk_part_bytes(r, t, t.k_heads);
   if (!one && has_k)
     bytes = std::max<int64_t>(bytes, bulk_part_bytes(r, t, at_most(p.k_heads, r.heads_per_tile)));
@@ -358,10 +359,10 @@ constexpr bool plan_rope_bulk(const ops::RopeProblem& p, const core::DeviceProps
 inline void print(const RopeBulk& r, char* text, size_t size) {
   std::snprintf(text, size,
                 "bulk vec=%d threads=%dx%dx%d order=column,token,head tile=%d tokens=%d heads=%d runs=%s%s "
-                "grid=%lld",
+                "grid=%dx%dx%d",
                 r.vector_bytes, r.pair_columns, r.tile_tokens, r.head_lanes, r.tile_bytes, r.tile_tokens,
                 r.heads_per_tile, r.by_token ? (r.joined ? "tokens" : "token") : "head",
-                r.edges ? ",edges" : "", static_cast<long long>(bulk_tiles(r)));
+                r.edges ? ",edges" : "", r.grid_x, r.grid_y, r.grid_z);
 }
 
 }  // namespace brim::cuda

@@ -84,20 +84,12 @@ struct LoadVectorColumns {
   }
 };
 
-// The cos and sin of a column's N pairs, for the token at `place` of `batch`; NaN where its position is outside
-// the table. The table's type is the same for all threads: a branch, not a kernel of its own.
+// The cos and sin of a column's N pairs, `cos_at` and `sin_at` elements after the tables' beginnings. The tables'
+// type is the same for all threads: a branch, not a kernel of its own.
 template <bool kSplit, int N, class Column, class Loader>
-__device__ __forceinline__ void load_angles(const RopeTables& t, int64_t batch, int64_t place,
+__device__ __forceinline__ void load_angles(const RopeTables& t, int64_t cos_at, int64_t sin_at,
                                             const Column& column, float (&c)[N], float (&s)[N],
                                             const Loader& loader) {
-  const int64_t row = table_row(t, batch, place);
-  if (row < 0) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) c[i] = s[i] = __int_as_float(0x7fffffff);
-    return;
-  }
-  const int64_t cos_at = batch * t.cos_strides.batch + row * t.cos_strides.row,
-                sin_at = batch * t.sin_strides.batch + row * t.sin_strides.row;
   const auto load_as = [&]<class Table>() {
     constexpr int kSize = sizeof(Table);
     const char *const cos = t.cos + cos_at * kSize, *const sin = t.sin + sin_at * kSize;
@@ -118,6 +110,13 @@ __device__ __forceinline__ void load_angles(const RopeTables& t, int64_t batch, 
 #pragma unroll
     for (int i = 0; i < N; ++i) s[i] = -s[i];
   }
+}
+
+// Instead, where the token's position is outside the tables.
+template <int N>
+__device__ __forceinline__ void no_angles(float (&c)[N], float (&s)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) c[i] = s[i] = __int_as_float(0x7fffffff);
 }
 
 template <brim_dtype Dtype>

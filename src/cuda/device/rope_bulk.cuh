@@ -30,32 +30,49 @@ inline BulkParams make_bulk_params(const brim_rope_args& args, const ops::RopePr
           make_rope_tables(args, problem)};
 }
 
-// A run of a tile: where it is read and written, and in shared memory. Its first `head` bytes are before the
-// 16-byte grid, the `middle` ones on it, the rest after.
-struct Run {
+// A tile's runs of q, or of k: where the first is read and written, and in shared memory, and from one to the
+// next.
+struct Runs {
   const char* in;
   char* out;
-  int place, bytes, head, middle;
+  int64_t in_step, out_step;
+  char* place;
+  int bytes, pitch, count;
 };
 
-// Run `index` of the tile, or an empty one.
-__device__ __forceinline__ Run tile_run(const BulkParams& p, const BulkTile& t, int index) {
+__device__ __forceinline__ Runs tile_runs(const BulkParams& p, const BulkTile& t, bool is_k, char* data) {
   const RopeBulk& r = p.plan;
-  const int q_runs = bulk_runs(r, t, t.q_heads);
-  Run run{};
-  if (index >= q_runs + bulk_runs(r, t, t.k_heads)) return run;
-  const bool is_k = index >= q_runs;
-  if (is_k) index -= q_runs;
   const BulkTensor& x = is_k ? r.k : r.q;
-  const int token = t.token + (r.by_token && !r.joined ? index : 0);
-  const int head = (is_k ? t.k_first : t.q_first) + (r.by_token ? 0 : index);
-  const int64_t from = bulk_from(x, t.batch, token, head);
-  run.in = (is_k ? p.k_in : p.q_in) + from;
-  run.out = (is_k ? p.k_out : p.q_out) + bulk_to(x, t.batch, token, head);
-  run.bytes = run.middle = bulk_run_bytes(r, t, is_k ? t.k_heads : t.q_heads);
-  run.place = (is_k ? bulk_part_bytes(r, t, t.q_heads) : 0) + index * bulk_run_pitch(r, run.bytes);
-  if (r.edges) {
-    const int off = static_cast<int>(from & 15);  // the tensor begins on the grid
+  const int heads = is_k ? t.k_heads : t.q_heads, first_head = is_k ? t.k_first : t.q_first;
+  Runs runs;
+  runs.in = (is_k ? p.k_in : p.q_in) + bulk_from(x, t.batch, t.token, first_head);
+  runs.out = (is_k ? p.k_out : p.q_out) + bulk_to(x, t.batch, t.token, first_head);
+  runs.in_step = r.by_token ? x.from_token : x.from_head;
+  runs.out_step = r.by_token ? x.to_token : x.to_head;
+  runs.bytes = bulk_run_bytes(r, t, heads);
+  runs.pitch = bulk_run_pitch(r, runs.bytes);
+  runs.count = bulk_runs(r, t, heads);
+  runs.place = data + (is_k ? bulk_part_bytes(r, t, t.q_heads) : 0);
+  return runs;
+}
+
+// One of them. Its first `head` bytes are before the 16-byte grid, the `middle` ones on it, the rest after.
+struct Run {
+  const char* in;
+  char *out, *place;
+  int bytes, head, middle;
+};
+
+template <bool kEdges>
+__device__ __forceinline__ Run run_of(const RopeBulk& r, const Runs& runs, int index) {
+  Run run{runs.in + index * runs.in_step,
+          runs.out + index * runs.out_step,
+          runs.place + index * runs.pitch,
+          runs.bytes,
+          0,
+          runs.bytes};
+  if (kEdges && r.edges) {
+    const int off = static_cast<int>(reinterpret_cast<uintptr_t>(run.in) & 15);
     run.place += off;
     run.head = min((16 - off) & 15, run.bytes);
     run.middle = (run.bytes - run.head) & ~15;
@@ -63,11 +80,38 @@ __device__ __forceinline__ Run tile_run(const BulkParams& p, const BulkTile& t, 
   return run;
 }
 
-// use(byte) for each 4-byte word of the run that is off the 16-byte grid.
+// use(byte) for each 4-byte word of the run that is off the grid.
 template <class Use>
 __device__ __forceinline__ void each_edge(const Run& run, Use use) {
+#pragma unroll 1
   for (int at = 0; at < run.head; at += 4) use(at);
+#pragma unroll 1
   for (int at = run.head + run.middle; at < run.bytes; at += 4) use(at);
+}
+
+template <bool kEdges>
+__device__ __forceinline__ void load_runs(const RopeBulk& r, const Runs& runs, int lane, uint64_t* full) {
+  if (lane >= runs.count) return;
+  const Run run = run_of<kEdges>(r, runs, lane);
+  if (run.middle > 0) {
+    barrier_expect(full, run.middle);
+    bulk_load(run.place + run.head, run.in + run.head, run.middle, full);
+  }
+  if (kEdges && r.edges)
+    each_edge(run, [&](int at) {
+      *reinterpret_cast<uint32_t*>(run.place + at) = *reinterpret_cast<const uint32_t*>(run.in + at);
+    });
+}
+
+template <bool kEdges>
+__device__ __forceinline__ void store_runs(const RopeBulk& r, const Runs& runs, int lane) {
+  if (lane >= runs.count) return;
+  const Run run = run_of<kEdges>(r, runs, lane);
+  if (run.middle > 0) bulk_store(run.out + run.head, run.place + run.head, run.middle);
+  if (kEdges && r.edges)
+    each_edge(run, [&](int at) {
+      *reinterpret_cast<uint32_t*>(run.out + at) = *reinterpret_cast<const uint32_t*>(run.place + at);
+    });
 }
 
 template <int Bytes>
@@ -79,6 +123,26 @@ __device__ __forceinline__ void shared_store(char* p, const Raw<Bytes>& v) {
   *reinterpret_cast<typename Words<Bytes>::type*>(p) = words(v);
 }
 
+template <bool kSplit, int N>
+__device__ __forceinline__ void token_angles(const BulkParams& p, const BulkTile& t, int token,
+                                             const RopeColumnOf<int>& column, float (&c)[N], float (&s)[N]) {
+  const RopeTables& tables = p.tables;
+  int batch = t.batch, row = t.token + token;
+  if (row >= p.plan.seq) {  // several batches as one
+    batch = static_cast<int>(p.plan.by_seq(row));
+    row -= batch * p.plan.seq;
+  }
+  if (tables.position_dtype != BRIM_DTYPE_NONE) row = static_cast<int>(table_row(tables, batch, row));
+  if (row < 0) return no_angles(c, s);
+  int64_t cos = static_cast<int64_t>(row) * static_cast<int>(tables.cos_strides.row);
+  int64_t sin = static_cast<int64_t>(row) * static_cast<int>(tables.sin_strides.row);
+  if (batch > 0) {
+    cos += batch * tables.cos_strides.batch;
+    sin += batch * tables.sin_strides.batch;
+  }
+  load_angles<kSplit>(tables, cos, sin, column, c, s, LoadVectorColumns{});
+}
+
 constexpr int bulk_unroll(int vector_bytes) { return vector_bytes >= 16 ? 1 : 2; }
 
 template <class T, int Bytes, int OrderOf>
@@ -86,86 +150,70 @@ __global__ void __launch_bounds__(kBulkMostThreads, 4) rope_bulk(const __grid_co
 #if BRIM_BULK_COPIES
   constexpr int N = Bytes / sizeof(T), U = bulk_unroll(Bytes);
   constexpr PairOrder Order{OrderOf};
+  constexpr bool kEdges = Bytes < 16;  // vectors of 16 bytes: every head begins and ends on the grid
   const RopeBulk& r = p.plan;
   extern __shared__ __align__(128) char shared[];
   uint64_t* const full = reinterpret_cast<uint64_t*>(shared);
   char* const data = shared + kBulkBarrierBytes;
   const int thread = (threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x + threadIdx.x;
   const int token_lane = threadIdx.y, head_lane = threadIdx.z;
-  const BulkTile t = bulk_tile(r, blockIdx.x);
+  const BulkTile t = bulk_tile(r, blockIdx.x, blockIdx.y, blockIdx.z);
   if (t.tokens <= 0) return;
 
-  Run run{};
+  // One warp loads, before any other needs to be there.
+  Runs q, k;
   if (thread < 32) {
-    run = tile_run(p, t, thread);
     if (thread == 0) {
       barrier_init(full, 1);
       barrier_init_fence();
     }
     __syncwarp();
-    if (run.middle > 0) {
-      barrier_expect(full, run.middle);
-      bulk_load(data + run.place + run.head, run.in + run.head, run.middle, full);
-    }
-    if (r.edges)
-      each_edge(run, [&](int at) {
-        *reinterpret_cast<uint32_t*>(data + run.place + at) = *reinterpret_cast<const uint32_t*>(run.in + at);
-      });
+    q = tile_runs(p, t, false, data);
+    load_runs<kEdges>(r, q, thread, full);
+    k = tile_runs(p, t, true, data);
+    load_runs<kEdges>(r, k, thread, full);
     __syncwarp();
     if (thread == 0) barrier_arrive(full);
   }
 
+  // All that can be done before the tile is there.
   const auto column = rope_pair_column<int>(r.rotary_dim, Order, Order, N, threadIdx.x);
   const bool works = token_lane < t.tokens;
   float c[N], s[N];
-  if (works) {
-    uint32_t batch = t.batch, place = t.token + token_lane;
-    if (r.batches == 1) {
-      batch = r.seq(place);
-      place -= batch * r.seq.divisor();
-    }
-    load_angles<rope_split_column(Order, Order, N)>(p.tables, batch, place, column, c, s,
-                                                    LoadVectorColumns{});
-  }
+  if (works) token_angles<rope_split_column(Order, Order, N)>(p, t, token_lane, column, c, s);
+  const int step = (column.in_second - column.in_first) * static_cast<int>(sizeof(T));
+  const int first = column.in_first * static_cast<int>(sizeof(T));
+  const int pitch = bulk_head_pitch(r, t), heads = works ? t.q_heads + t.k_heads : 0;
+  char* const q_at = data + bulk_start(r, t, token_lane, false, kEdges) + first;
+  char* const k_at = data + bulk_start(r, t, token_lane, true, kEdges) + first;
+
   __syncthreads();  // the barrier is there for everybody
   barrier_wait(full, 0);
-
-  if (works) {
-    const int step = (column.in_second - column.in_first) * static_cast<int>(sizeof(T));
-    const int first = column.in_first * static_cast<int>(sizeof(T));
-    const int pitch = bulk_head_pitch(r, t), heads = t.q_heads + t.k_heads;
-    char* const q_at = data + bulk_start(r, t, token_lane, false) + first;
-    char* const k_at = data + bulk_start(r, t, token_lane, true) + first;
-    for (int head = head_lane; head < heads; head += U * r.head_lanes) {
-      Raw<Bytes> a[U], b[U];
-      const auto at = [&](int h) { return (h < t.q_heads ? q_at : k_at) + h * pitch; };
+  for (int head = head_lane; head < heads; head += U * r.head_lanes) {
+    Raw<Bytes> a[U], b[U];
+    const auto at = [&](int h) { return (h < t.q_heads ? q_at : k_at) + h * pitch; };
 #pragma unroll
-      for (int u = 0; u < U; ++u) {
-        const int h = head + u * r.head_lanes;
-        if (h >= heads) continue;
-        a[u] = shared_load<Bytes>(at(h));
-        b[u] = shared_load<Bytes>(at(h) + step);
-      }
+    for (int u = 0; u < U; ++u) {
+      const int h = head + u * r.head_lanes;
+      if (h >= heads) continue;
+      a[u] = shared_load<Bytes>(at(h));
+      b[u] = shared_load<Bytes>(at(h) + step);
+    }
 #pragma unroll
-      for (int u = 0; u < U; ++u) {
-        const int h = head + u * r.head_lanes;
-        if (h >= heads) continue;
-        rotate<T, Bytes, Order, Order>(a[u], b[u], c, s);
-        shared_store<Bytes>(at(h), a[u]);
-        shared_store<Bytes>(at(h) + step, b[u]);
-      }
+    for (int u = 0; u < U; ++u) {
+      const int h = head + u * r.head_lanes;
+      if (h >= heads) continue;
+      rotate<T, Bytes, Order, Order>(a[u], b[u], c, s);
+      shared_store<Bytes>(at(h), a[u]);
+      shared_store<Bytes>(at(h) + step, b[u]);
     }
   }
   bulk_store_fence();
   __syncthreads();
   if (thread < 32) {
-    if (run.middle > 0) bulk_store(run.out + run.head, data + run.place + run.head, run.middle);
+    store_runs<kEdges>(r, q, thread);
+    store_runs<kEdges>(r, k, thread);
     bulk_commit();
-    if (r.edges)
-      each_edge(run, [&](int at) {
-        *reinterpret_cast<uint32_t*>(run.out + at) =
-            *reinterpret_cast<const uint32_t*>(data + run.place + at);
-      });
     bulk_wait_read<0>();  // shared memory is not this CTA's any more once it ends
   }
 #endif

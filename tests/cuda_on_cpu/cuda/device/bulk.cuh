@@ -96,12 +96,12 @@ struct Cta {
 };
 inline Cta* cta;
 
-// kernel() by the threads of each of `blocks` CTAs.
-inline void run(int blocks, Index threads, const std::function<void()>& kernel) {
-  gridDim = {static_cast<unsigned>(blocks)};
+// kernel() by the threads of each CTA of the grid.
+inline void run(Index grid, Index threads, const std::function<void()>& kernel) {
+  gridDim = grid;
   blockDim = threads;
-  for (int block = 0; block < blocks; ++block) {
-    blockIdx = {static_cast<unsigned>(block), 0, 0};
+  for (unsigned block = 0; block < grid.x * grid.y * grid.z; ++block) {
+    blockIdx = {block % grid.x, block / grid.x % grid.y, block / grid.x / grid.y};
     Cta here(static_cast<int>(threads.x * threads.y * threads.z));
     cta = &here;
     std::memset(shared, 0xcd, sizeof shared);
