@@ -28,7 +28,6 @@ const char* bulk_fault(const RopeBulk& r) {
   if (bulk_variant_index(r) < 0) return "the variant is not built";
   if (r.pair_columns < 1 || r.tile_tokens < 1 || r.head_lanes < 1) return "an empty CTA";
   if (bulk_threads(r) < 32) return "less than a warp";
-  if (r.edges && r.vector_bytes == 16) return "edges where the kernel has none";
   if (bulk_threads(r) > kBulkMostThreads) return "too many threads";
   if (r.head_lanes > kMostThreadsZ) return "threadIdx.z beyond 64";
   if (kBulkBarrierBytes + r.tile_bytes > kBulkMostShared)

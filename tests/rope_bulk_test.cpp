@@ -23,8 +23,9 @@ void run_variant(size_t index, const BulkParams& params) {
                               static_cast<unsigned>(r.head_lanes)};
     const cuda::Index grid{static_cast<unsigned>(r.grid_x), static_cast<unsigned>(r.grid_y),
                            static_cast<unsigned>(r.grid_z)};
-    cuda::emulation::run(grid, threads,
-                         [&] { cuda::rope_bulk<T, v.vector_bytes, static_cast<int>(v.order)>(params); });
+    cuda::emulation::run(grid, threads, [&] {
+      cuda::rope_bulk<T, v.vector_bytes, static_cast<int>(v.order), v.edges>(params);
+    });
   }
 }
 

@@ -16,7 +16,7 @@ using Kernel = void (*)(BulkParams);
 template <size_t I>
 constexpr Kernel kernel() {
   constexpr BulkVariant v = kBulkVariants[I];
-  return rope_bulk<typename Element<v.dtype>::type, v.vector_bytes, static_cast<int>(v.order)>;
+  return rope_bulk<typename Element<v.dtype>::type, v.vector_bytes, static_cast<int>(v.order), v.edges>;
 }
 constexpr auto kKernels = []<size_t... I>(std::index_sequence<I...>) {
   return std::array<Kernel, sizeof...(I)>{kernel<I>()...};

@@ -137,18 +137,16 @@ constexpr int bulk_head_pitch(const RopeBulk& r, const BulkTile& t) {
   return r.by_token ? r.head_bytes : bulk_run_pitch(r, bulk_run_bytes(r, t, 1));
 }
 // In shared memory, where a token's first head of q stands; of k less the heads of q before it, so that heads
-// count on from q to k. `may_have_edges`: r.edges may be true.
-constexpr int bulk_start(const RopeBulk& r, const BulkTile& t, int token, bool is_k,
-                         bool may_have_edges = true) {
+// count on from q to k.
+constexpr int bulk_start(const RopeBulk& r, const BulkTile& t, int token, bool is_k) {
   const int at = is_k ? bulk_part_bytes(r, t, t.q_heads) - t.q_heads * bulk_head_pitch(r, t) : 0;
   if (!r.by_token) return at + token * r.head_bytes;
   const int heads = is_k ? t.k_heads : t.q_heads;
   const int place =
-      may_have_edges && r.edges
-          ? static_cast<int>(bulk_from(is_k ? r.k : r.q, t.batch, t.token + (r.joined ? 0 : token),
-                                       is_k ? t.k_first : t.q_first) &
-                             15)
-          : 0;
+      r.edges ? static_cast<int>(bulk_from(is_k ? r.k : r.q, t.batch, t.token + (r.joined ? 0 : token),
+                                           is_k ? t.k_first : t.q_first) &
+                                 15)
+              : 0;
   return at + place +
          token * (r.joined ? heads * r.head_bytes : bulk_run_pitch(r, bulk_run_bytes(r, t, heads)));
 }
@@ -158,20 +156,23 @@ struct BulkVariant {
   brim_dtype dtype;
   int vector_bytes;
   PairOrder order;
+  bool edges;
 };
 inline constexpr auto kBulkVariants = [] {
-  std::array<BulkVariant, 18> list{};
+  std::array<BulkVariant, 30> list{};
   size_t n = 0;
   for (brim_dtype dtype : {BRIM_FLOAT32, BRIM_BFLOAT16, BRIM_FLOAT16})
     for (int bytes : {16, 8, 4})
-      for (PairOrder order : {PairOrder::half, PairOrder::interleaved}) list[n++] = {dtype, bytes, order};
+      for (PairOrder order : {PairOrder::half, PairOrder::interleaved})
+        for (bool edges : {false, true})  // vectors of 16 bytes: every head begins and ends on the grid
+          if (bytes < 16 || !edges) list[n++] = {dtype, bytes, order, edges};
   return list;
 }();
 
 constexpr int bulk_variant_index(const RopeBulk& r) {
   for (size_t i = 0; i < kBulkVariants.size(); ++i) {
     const BulkVariant& v = kBulkVariants[i];
-    if (v.dtype == r.dtype && v.vector_bytes == r.vector_bytes && v.order == r.order)
+    if (v.dtype == r.dtype && v.vector_bytes == r.vector_bytes && v.order == r.order && v.edges == r.edges)
       return static_cast<int>(i);
   }
   return -1;

@@ -64,14 +64,14 @@ struct Run {
 };
 
 template <bool kEdges>
-__device__ __forceinline__ Run run_of(const RopeBulk& r, const Runs& runs, int index) {
+__device__ __forceinline__ Run run_of(const Runs& runs, int index) {
   Run run{runs.in + index * runs.in_step,
           runs.out + index * runs.out_step,
           runs.place + index * runs.pitch,
           runs.bytes,
           0,
           runs.bytes};
-  if (kEdges && r.edges) {
+  if constexpr (kEdges) {
     const int off = static_cast<int>(reinterpret_cast<uintptr_t>(run.in) & 15);
     run.place += off;
     run.head = min((16 - off) & 15, run.bytes);
@@ -90,25 +90,25 @@ __device__ __forceinline__ void each_edge(const Run& run, Use use) {
 }
 
 template <bool kEdges>
-__device__ __forceinline__ void load_runs(const RopeBulk& r, const Runs& runs, int lane, uint64_t* full) {
+__device__ __forceinline__ void load_runs(const Runs& runs, int lane, uint64_t* full) {
   if (lane >= runs.count) return;
-  const Run run = run_of<kEdges>(r, runs, lane);
+  const Run run = run_of<kEdges>(runs, lane);
   if (run.middle > 0) {
     barrier_expect(full, run.middle);
     bulk_load(run.place + run.head, run.in + run.head, run.middle, full);
   }
-  if (kEdges && r.edges)
+  if constexpr (kEdges)
     each_edge(run, [&](int at) {
       *reinterpret_cast<uint32_t*>(run.place + at) = *reinterpret_cast<const uint32_t*>(run.in + at);
     });
 }
 
 template <bool kEdges>
-__device__ __forceinline__ void store_runs(const RopeBulk& r, const Runs& runs, int lane) {
+__device__ __forceinline__ void store_runs(const Runs& runs, int lane) {
   if (lane >= runs.count) return;
-  const Run run = run_of<kEdges>(r, runs, lane);
+  const Run run = run_of<kEdges>(runs, lane);
   if (run.middle > 0) bulk_store(run.out + run.head, run.place + run.head, run.middle);
-  if (kEdges && r.edges)
+  if constexpr (kEdges)
     each_edge(run, [&](int at) {
       *reinterpret_cast<uint32_t*>(run.out + at) = *reinterpret_cast<const uint32_t*>(run.place + at);
     });
@@ -145,13 +145,13 @@ __device__ __forceinline__ void token_angles(const BulkParams& p, const BulkTile
 
 constexpr int bulk_unroll(int vector_bytes) { return vector_bytes >= 16 ? 1 : 2; }
 
-template <class T, int Bytes, int OrderOf>
+template <class T, int Bytes, int OrderOf, bool kEdges>
 __global__ void __launch_bounds__(kBulkMostThreads, 4) rope_bulk(const __grid_constant__ BulkParams p) {
 #if BRIM_BULK_COPIES
   constexpr int N = Bytes / sizeof(T), U = bulk_unroll(Bytes);
   constexpr PairOrder Order{OrderOf};
-  constexpr bool kEdges = Bytes < 16;  // vectors of 16 bytes: every head begins and ends on the grid
   const RopeBulk& r = p.plan;
+  __builtin_assume(r.edges == kEdges);
   extern __shared__ __align__(128) char shared[];
   uint64_t* const full = reinterpret_cast<uint64_t*>(shared);
   char* const data = shared + kBulkBarrierBytes;
@@ -169,9 +169,9 @@ __global__ void __launch_bounds__(kBulkMostThreads, 4) rope_bulk(const __grid_co
     }
     __syncwarp();
     q = tile_runs(p, t, false, data);
-    load_runs<kEdges>(r, q, thread, full);
+    load_runs<kEdges>(q, thread, full);
     k = tile_runs(p, t, true, data);
-    load_runs<kEdges>(r, k, thread, full);
+    load_runs<kEdges>(k, thread, full);
     __syncwarp();
     if (thread == 0) barrier_arrive(full);
   }
@@ -184,8 +184,8 @@ __global__ void __launch_bounds__(kBulkMostThreads, 4) rope_bulk(const __grid_co
   const int step = (column.in_second - column.in_first) * static_cast<int>(sizeof(T));
   const int first = column.in_first * static_cast<int>(sizeof(T));
   const int pitch = bulk_head_pitch(r, t), heads = works ? t.q_heads + t.k_heads : 0;
-  char* const q_at = data + bulk_start(r, t, token_lane, false, kEdges) + first;
-  char* const k_at = data + bulk_start(r, t, token_lane, true, kEdges) + first;
+  char* const q_at = data + bulk_start(r, t, token_lane, false) + first;
+  char* const k_at = data + bulk_start(r, t, token_lane, true) + first;
 
   __syncthreads();  // the barrier is there for everybody
   barrier_wait(full, 0);
@@ -211,8 +211,8 @@ __global__ void __launch_bounds__(kBulkMostThreads, 4) rope_bulk(const __grid_co
   bulk_store_fence();
   __syncthreads();
   if (thread < 32) {
-    store_runs<kEdges>(r, q, thread);
-    store_runs<kEdges>(r, k, thread);
+    store_runs<kEdges>(q, thread);
+    store_runs<kEdges>(k, thread);
     bulk_commit();
     bulk_wait_read<0>();  // shared memory is not this CTA's any more once it ends
   }
