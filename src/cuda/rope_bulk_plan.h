@@ -317,7 +317,8 @@ constexpr bool plan_rope_bulk(const ops::RopeProblem& p, const core::DeviceProps
     if (!few && plain_vector > 4) threads = std::clamp<int64_t>(tile / kBulkWarpBytes * 32, 64, 96);
   } else {
     int64_t tokens = at_most(ceil_div(kBulkRunBytes, head_bytes), most_tokens);
-    if (tokens * columns >= 32) tokens = tokens * columns / 32 * 32 / columns;  // whole warps, nearly
+    // Whole warps, nearly.
+    tokens = std::max(tokens * columns / 32 * 32 / columns, std::min<int64_t>(tokens, ceil_div(32, columns)));
     const int64_t unit = heads_in(16, head_bytes);
     r.tile_tokens = static_cast<int32_t>(tokens > unit ? tokens / unit * unit : tokens);
     r.heads_per_tile =
