@@ -30,47 +30,30 @@ inline BulkParams make_bulk_params(const brim_rope_args& args, const ops::RopePr
           make_rope_tables(args, problem)};
 }
 
-// A tile's runs of q, or of k: where the first is read and written, and in shared memory, and from one to the
-// next.
-struct Runs {
-  const char* in;
-  char* out;
-  int64_t in_step, out_step;
-  char* place;
-  int bytes, pitch, count;
-};
-
-__device__ __forceinline__ Runs tile_runs(const BulkParams& p, const BulkTile& t, bool is_k, char* data) {
-  const RopeBulk& r = p.plan;
-  const BulkTensor& x = is_k ? r.k : r.q;
-  const int heads = is_k ? t.k_heads : t.q_heads, first_head = is_k ? t.k_first : t.q_first;
-  Runs runs;
-  runs.in = (is_k ? p.k_in : p.q_in) + bulk_from(x, t.batch, t.token, first_head);
-  runs.out = (is_k ? p.k_out : p.q_out) + bulk_to(x, t.batch, t.token, first_head);
-  runs.in_step = r.by_token ? x.from_token : x.from_head;
-  runs.out_step = r.by_token ? x.to_token : x.to_head;
-  runs.bytes = bulk_run_bytes(r, t, heads);
-  runs.pitch = bulk_run_pitch(r, runs.bytes);
-  runs.count = bulk_runs(r, t, heads);
-  runs.place = data + (is_k ? bulk_part_bytes(r, t, t.q_heads) : 0);
-  return runs;
-}
-
-// One of them. Its first `head` bytes are before the 16-byte grid, the `middle` ones on it, the rest after.
+// A run of a tile: where it is read and written, and in shared memory. Its first `head` bytes are before the
+// 16-byte grid, the `middle` ones on it, the rest after.
 struct Run {
   const char* in;
   char *out, *place;
   int bytes, head, middle;
 };
 
+// Run `index` of q or of k; an empty one where there are not so many.
 template <bool kEdges>
-__device__ __forceinline__ Run run_of(const Runs& runs, int index) {
-  Run run{runs.in + index * runs.in_step,
-          runs.out + index * runs.out_step,
-          runs.place + index * runs.pitch,
-          runs.bytes,
-          0,
-          runs.bytes};
+__device__ __forceinline__ Run tile_run(const BulkParams& p, const BulkTile& t, bool is_k, int index,
+                                        char* data) {
+  const RopeBulk& r = p.plan;
+  const BulkTensor& x = is_k ? r.k : r.q;
+  const int heads = is_k ? t.k_heads : t.q_heads;
+  const int token = t.token + (r.by_token ? index : 0);
+  const int head = (is_k ? t.k_first : t.q_first) + (r.by_token ? 0 : index);
+  Run run;
+  run.in = (is_k ? p.k_in : p.q_in) + bulk_from(x, t.batch, token, head);
+  run.out = (is_k ? p.k_out : p.q_out) + bulk_to(x, t.batch, token, head);
+  run.bytes = index < bulk_runs(r, t, heads) ? bulk_run_bytes(r, t, heads) : 0;
+  run.place = data + (is_k ? bulk_part_bytes(r, t, t.q_heads) : 0) + index * bulk_run_pitch(r, run.bytes);
+  run.head = 0;
+  run.middle = run.bytes;
   if constexpr (kEdges) {
     const int off = static_cast<int>(reinterpret_cast<uintptr_t>(run.in) & 15);
     run.place += off;
@@ -90,9 +73,7 @@ __device__ __forceinline__ void each_edge(const Run& run, Use use) {
 }
 
 template <bool kEdges>
-__device__ __forceinline__ void load_runs(const Runs& runs, int lane, uint64_t* full) {
-  if (lane >= runs.count) return;
-  const Run run = run_of<kEdges>(runs, lane);
+__device__ __forceinline__ void load_run(const Run& run, uint64_t* full) {
   if (run.middle > 0) {
     barrier_expect(full, run.middle);
     bulk_load(run.place + run.head, run.in + run.head, run.middle, full);
@@ -104,9 +85,7 @@ __device__ __forceinline__ void load_runs(const Runs& runs, int lane, uint64_t* 
 }
 
 template <bool kEdges>
-__device__ __forceinline__ void store_runs(const Runs& runs, int lane) {
-  if (lane >= runs.count) return;
-  const Run run = run_of<kEdges>(runs, lane);
+__device__ __forceinline__ void store_run(const Run& run) {
   if (run.middle > 0) bulk_store(run.out + run.head, run.place + run.head, run.middle);
   if constexpr (kEdges)
     each_edge(run, [&](int at) {
@@ -161,17 +140,17 @@ __global__ void __launch_bounds__(kBulkMostThreads, 4) rope_bulk(const __grid_co
   if (t.tokens <= 0) return;
 
   // One warp loads, before any other needs to be there.
-  Runs q, k;
+  Run q, k;
   if (thread < 32) {
     if (thread == 0) {
       barrier_init(full, 1);
       barrier_init_fence();
     }
     __syncwarp();
-    q = tile_runs(p, t, false, data);
-    load_runs<kEdges>(q, thread, full);
-    k = tile_runs(p, t, true, data);
-    load_runs<kEdges>(k, thread, full);
+    q = tile_run<kEdges>(p, t, false, thread, data);
+    load_run<kEdges>(q, full);
+    k = tile_run<kEdges>(p, t, true, thread, data);
+    load_run<kEdges>(k, full);
     __syncwarp();
     if (thread == 0) barrier_arrive(full);
   }
@@ -211,8 +190,8 @@ __global__ void __launch_bounds__(kBulkMostThreads, 4) rope_bulk(const __grid_co
   bulk_store_fence();
   __syncthreads();
   if (thread < 32) {
-    store_runs<kEdges>(q, thread);
-    store_runs<kEdges>(k, thread);
+    store_run<kEdges>(q);
+    store_run<kEdges>(k);
     bulk_commit();
     bulk_wait_read<0>();  // shared memory is not this CTA's any more once it ends
   }
