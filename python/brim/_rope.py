@@ -20,8 +20,12 @@ _rope = torch.ops.brim.rope.default
 _rope_one = torch.ops.brim.rope_one.default
 _rope_in_place = torch.ops.brim.rope_.default
 
-_LAYOUTS = {"bhsd": 0, "bshd": 1, "thd": 2}
-_PAIRINGS = {False: 0, True: 1, "to_half": 2}
+# The options in one number (torch/rope.cpp takes it apart): rotary_dim, and above it these.
+_LAYOUTS = {"bhsd": 0, "bshd": 1 << 32, "thd": 2 << 32}
+_PAIRINGS = {False: 0, True: 1 << 34, "to_half": 2 << 34}
+_INVERSE = 1 << 36
+_SECTIONS_INTERLEAVED = 1 << 37
+_MOST_SECTION = (1 << 21) - 1
 
 
 def rope(
@@ -70,39 +74,49 @@ def rope(
             f"rope: {'cos' if cos.requires_grad else 'sin'} requires grad, and brim.rope computes no gradient for the "
             "tables; pass cos.detach() and sin.detach()"
         )
-    layout_code, pairing = _LAYOUTS.get(layout), _PAIRINGS.get(interleaved)
-    if layout_code is None:
+    layout_bits, pairing_bits = _LAYOUTS.get(layout), _PAIRINGS.get(interleaved)
+    if layout_bits is None:
         raise ValueError(f"rope: layout is {layout!r}, expected 'bhsd', 'bshd' or 'thd'")
-    if pairing is None:
+    if pairing_bits is None:
         raise ValueError(f"rope: interleaved is {interleaved!r}, expected False, True or 'to_half'")
     if rotary_dim is None:
         rotary_dim = 0  # the core's word for "infer it"
     elif not is_integer(rotary_dim):
         raise TypeError(f"rope: rotary_dim is {rotary_dim!r}, expected an integer or None")
-    elif rotary_dim <= 0:
+    elif not 0 < rotary_dim < 1 << 32:
         raise ValueError(f"rope: rotary_dim is {rotary_dim}, expected an even number from 2 to head_dim, or None")
-    if sections is not None:
-        sections = _checked_sections(sections)
+    options = rotary_dim + layout_bits + pairing_bits
+    if inverse:
+        options += _INVERSE
+    if sections is None:
+        sections = 0
+    else:
+        sections = _packed_sections(sections)
+        if sections_interleaved:
+            options += _SECTIONS_INTERLEAVED
     if position_ids is not None:
         _check_positions(position_ids, cos)
-    tables = (cos, sin, position_ids)
-    options = (rotary_dim, sections, sections_interleaved, layout_code, pairing, inverse)
     if inplace:
-        return _rotate_in_place(q, k, tables, options)
-    return _rotate(q, k, ORDER_OF_INPUT, ORDER_OF_INPUT, tables, options)
+        return _rotate_in_place(q, k, cos, sin, position_ids, options, sections)
+    return _rotate(q, k, cos, sin, position_ids, options, sections, ORDER_OF_INPUT)
 
 
-def _rotate(q, k, q_order, k_order, tables, options):
+def _rotate(q, k, cos, sin, position_ids, options, sections, orders):
+    """`orders`: of the outputs' axes (_layout.py), q's in the lower 32 bits, k's above."""
     # Inside a level of forward-mode derivatives the Function says that it has none; the op alone would drop them.
     if _is_tracked(q, k) or forward_ad._current_level >= 0:
         if k is q:  # torch.compile loses one of the two gradients of a tensor that a Function takes twice (torch 2.11)
             k = k.view_as(k)
-        out = _Rope.apply(q, k, q_order, k_order, *tables, options)
+        out = _Rope.apply(q, k, cos, sin, position_ids, options, sections, orders)
     elif k is None:
-        out = _rope_one(q, *tables, *options, q_order)
+        out = _rope_one(q, cos, sin, position_ids, options, sections, _order_of_q(orders))
     else:
-        return _rope(q, k, *tables, *options, q_order, k_order)
+        return _rope(q, k, cos, sin, position_ids, options, sections, orders)
     return (out, None) if k is None else out
+
+
+def _order_of_q(orders):
+    return orders if orders == ORDER_OF_INPUT else orders & 0xFFFFFFFF
 
 
 def _is_tracked(q, k):
@@ -111,40 +125,38 @@ def _is_tracked(q, k):
 
 class _Rope(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, q, k, q_order, k_order, cos, sin, position_ids, options):
-        _keep(ctx, cos, sin, position_ids, options)
-        ctx.q_order = axis_order(q)  # the gradients' layout: q and k themselves are not kept
+    def forward(ctx, q, k, cos, sin, position_ids, options, sections, orders):
+        # The gradients' layout: q and k themselves are not kept.
         if k is None:
-            return _rope_one(q, cos, sin, position_ids, *options, q_order)
-        ctx.k_order = axis_order(k)
-        outputs = _rope(q, k, cos, sin, position_ids, *options, q_order, k_order)
-        wants_q, wants_k = ctx.needs_input_grad[:2]
-        if wants_q != wants_k:  # else what comes after would compute a gradient for the other one too
-            ctx.mark_non_differentiable(outputs[1 if wants_q else 0])
+            _keep(ctx, cos, sin, position_ids, options, sections, axis_order(q))
+            return _rope_one(q, cos, sin, position_ids, options, sections, _order_of_q(orders))
+        _keep(ctx, cos, sin, position_ids, options, sections, axis_order(q) + (axis_order(k) << 32))
+        outputs = _rope(q, k, cos, sin, position_ids, options, sections, orders)
+        if q.requires_grad != k.requires_grad:  # else what comes after would compute a gradient for the other one too
+            ctx.mark_non_differentiable(outputs[1 if q.requires_grad else 0])
         return outputs
 
     @staticmethod
     def backward(ctx, dq, dk=None):
-        if not ctx.needs_input_grad[0]:
-            dq = None
-        if not ctx.needs_input_grad[1]:
-            dk = None
-        if dq is not None:
-            k_order = ORDER_OF_INPUT if dk is None else ctx.k_order
-            dq, dk = _rotate(dq, dk, ctx.q_order, k_order, *_transposed(ctx))
-        elif dk is not None:
-            dk, _ = _rotate(dk, None, ctx.k_order, ORDER_OF_INPUT, *_transposed(ctx))
+        wants_q, wants_k, *_ = ctx.needs_input_grad
+        *call, orders = _transposed(ctx)
+        if dq is not None and wants_q:
+            dq, dk = _rotate(dq, dk if wants_k else None, *call, orders)
+        elif dk is not None and wants_k:
+            dq, (dk, _) = None, _rotate(dk, None, *call, orders >> 32)
+        else:
+            dq = dk = None
         return dq, dk, None, None, None, None, None, None
 
 
-def _rotate_in_place(q, k, tables, options):
+def _rotate_in_place(q, k, *call):
     if torch.compiler.is_compiling():
         raise RuntimeError("rope: inplace=True is for eager mode only; under torch.compile use the out-of-place form")
     if forward_ad._current_level >= 0:
         raise NotImplementedError("rope: inplace=True has no forward-mode derivatives")
     tensors = (q,) if k is None else (q, k)
     if not _is_tracked(q, k):
-        _rope_in_place(q, k, *tables, *options)
+        _rope_in_place(q, k, *call)
         torch.autograd.graph.increment_version(tensors)
         return q, k
     for name, x in zip("qk", tensors):
@@ -157,11 +169,11 @@ def _rotate_in_place(q, k, tables, options):
         )
     # One launch rotates both; then each tensor gets a node of its own, since a node that changes a view in place may
     # have no other output.
-    arguments = (q, k, *tables, *options)
+    run = (q, k)
     for x in tensors:
         if x.requires_grad:
-            _RotatedInPlace.apply(x, arguments, *tables, options)
-            arguments = None
+            _RotatedInPlace.apply(x, run, *call)
+            run = None
     torch.autograd.graph.increment_version([x for x in tensors if not x.requires_grad])
     return q, k
 
@@ -183,11 +195,10 @@ def _check_may_change(name, x):
 
 class _RotatedInPlace(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, arguments, cos, sin, position_ids, options):
-        _keep(ctx, cos, sin, position_ids, options)
-        ctx.order = axis_order(x)
-        if arguments is not None:  # else the node of q has run the op for k as well
-            _rope_in_place(*arguments)
+    def forward(ctx, x, run, cos, sin, position_ids, options, sections):
+        _keep(ctx, cos, sin, position_ids, options, sections, axis_order(x))
+        if run is not None:  # else the node of q has run the op for k as well
+            _rope_in_place(*run, cos, sin, position_ids, options, sections)
         ctx.mark_dirty(x)
         return x
 
@@ -195,31 +206,40 @@ class _RotatedInPlace(torch.autograd.Function):
     def backward(ctx, dx):
         # Out of place: autograd may have handed the same gradient to another branch.
         if dx is not None:
-            dx, _ = _rotate(dx, None, ctx.order, ORDER_OF_INPUT, *_transposed(ctx))
-        return dx, None, None, None, None, None
+            dx, _ = _rotate(dx, None, *_transposed(ctx))
+        return dx, None, None, None, None, None, None
 
 
-def _keep(ctx, cos, sin, position_ids, options):
+def _keep(ctx, cos, sin, position_ids, options, sections, orders):
+    """What backward needs. In eager mode the tables are held with their version counters, which costs a third of
+    save_for_backward and serves tensors made in inference mode as well."""
     ctx.set_materialize_grads(False)
-    ctx.options = options
-    ctx.held = None
-    if _any_inference(cos, sin, position_ids):
-        ctx.held = (cos, sin, position_ids)
-    else:
-        ctx.save_for_backward(cos, sin, position_ids)
-
-
-def _any_inference(cos, sin, position_ids):
-    """Tensors made in inference mode cannot be saved for backward, but they can be held."""
     if torch.compiler.is_compiling():
-        return False
-    return cos.is_inference() or sin.is_inference() or (position_ids is not None and position_ids.is_inference())
+        ctx.save_for_backward(cos, sin, position_ids)
+        ctx.call, ctx.versions = (options ^ _INVERSE, sections, orders), None
+    else:
+        ctx.call = (cos, sin, position_ids, options ^ _INVERSE, sections, orders)
+        ctx.versions = _versions(cos, sin, position_ids)
+
+
+def _versions(cos, sin, position_ids):
+    try:
+        return cos._version, sin._version, 0 if position_ids is None else position_ids._version
+    except RuntimeError:  # inference tensors have none
+        return None
 
 
 def _transposed(ctx):
-    """(tables, options) of the transposed rotation."""
-    *options, inverse = ctx.options
-    return ctx.held or ctx.saved_tensors, (*options, not inverse)
+    """The arguments of _rotate, behind q and k, for the transposed rotation."""
+    call = ctx.call
+    if len(call) == 3:
+        return *ctx.saved_tensors, *call
+    if ctx.versions is not None and ctx.versions != _versions(*call[:3]):
+        raise RuntimeError(
+            "rope: cos, sin or position_ids has been modified by an inplace operation since the forward pass, whose "
+            "backward needs it as it was; pass a copy to brim.rope"
+        )
+    return call
 
 
 def _buffer(x):
@@ -262,12 +282,16 @@ def _type_error(q, k, cos, sin):
     return TypeError("rope: q is float64, which is for the CPU only")
 
 
-def _checked_sections(sections):
+def _packed_sections(sections):
     if not isinstance(sections, (list, tuple)) or not all(is_integer(n) for n in sections):
         raise TypeError(f"rope: sections is {sections!r}, expected a list of 3 integers")
-    if len(sections) == 3 and not any(sections):  # the core's word for "none"
+    if len(sections) != 3:
+        raise ValueError(f"rope: sections needs 3 entries, one an axis; it is {list(sections)}")
+    if not any(sections):
         raise ValueError("rope: sections are all 0, expected 3 numbers that sum to rotary_dim/2")
-    return tuple(sections)  # the caller's list may change before backward reads it
+    if not all(0 <= n <= _MOST_SECTION for n in sections):
+        raise ValueError(f"rope: sections is {list(sections)}, expected 3 numbers that sum to rotary_dim/2")
+    return sections[0] + (sections[1] << 21) + (sections[2] << 42)
 
 
 def _check_positions(position_ids, cos):
@@ -285,17 +309,16 @@ def _check_positions(position_ids, cos):
 
 
 @torch.library.register_fake("brim::rope")
-def _(
-    q, k, cos, sin, position_ids, rotary_dim, sections, sections_interleaved, layout, pairing, inverse, q_order, k_order
-):
+def _(q, k, cos, sin, position_ids, options, sections, orders):
+    q_order, k_order = (orders, orders) if orders == ORDER_OF_INPUT else (orders & 0xFFFFFFFF, orders >> 32)
     return empty_in_order(q, q_order), empty_in_order(k, k_order)
 
 
 @torch.library.register_fake("brim::rope_one")
-def _(x, cos, sin, position_ids, rotary_dim, sections, sections_interleaved, layout, pairing, inverse, order):
+def _(x, cos, sin, position_ids, options, sections, order):
     return empty_in_order(x, order)
 
 
 @torch.library.register_fake("brim::rope_")
-def _(q, k, cos, sin, position_ids, rotary_dim, sections, sections_interleaved, layout, pairing, inverse):
+def _(q, k, cos, sin, position_ids, options, sections):
     return None

@@ -48,12 +48,12 @@ Status check_view(const char* op, Named n) {
 }
 
 Status check_dtype(const char* op, Named n, const OneOf& allowed) {
+  for (brim_dtype type : allowed.types)
+    if (type == n.tensor.dtype && present(n.tensor)) return success();
   char list[96] = "";
   int at = 0;
-  for (brim_dtype type : allowed.types) {
-    if (type == n.tensor.dtype && present(n.tensor)) return success();
+  for (brim_dtype type : allowed.types)
     if (type) at += std::snprintf(list + at, sizeof list - at, at ? ", %s" : "%s", dtype_name(type));
-  }
   return failure(BRIM_INVALID_DTYPE, "%s: %s is %s, expected one of %s", op, n.name,
                  dtype_name(n.tensor.dtype), list);
 }

@@ -46,17 +46,18 @@ bool isa_present(Isa isa) {
 }
 
 Status choose_isa(const char* op, const char* path, Isa* isa) {
-  char names[96] = "none";
-  int at = 0;
   bool found = false;
   for (int i = 0; i < kIsaCount; ++i) {
-    if (!isa_present(static_cast<Isa>(i))) continue;
-    at += std::snprintf(names + at, sizeof names - at, at ? ", %s" : "%s", kIsaNames[i]);
-    if (path && std::strcmp(path, kIsaNames[i]) != 0) continue;
+    if (!isa_present(static_cast<Isa>(i)) || (path && std::strcmp(path, kIsaNames[i]) != 0)) continue;
     *isa = static_cast<Isa>(i);
     found = true;
   }
   if (found) return core::success();
+  char names[96] = "none";
+  int at = 0;
+  for (int i = 0; i < kIsaCount; ++i)
+    if (isa_present(static_cast<Isa>(i)))
+      at += std::snprintf(names + at, sizeof names - at, at ? ", %s" : "%s", kIsaNames[i]);
   return core::failure(BRIM_NOT_AVAILABLE,
                        "%s: the cpu backend has no path '%s' on this machine; present: %s", op,
                        path ? path : "", names);

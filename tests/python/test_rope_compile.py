@@ -24,7 +24,8 @@ def op_arguments(device, positions=False, sections=None, pairing=0):
     if sections:
         cos, sin = (t.expand(3, 1, *t.shape).contiguous() for t in (cos, sin))
     ids = torch.arange(5, device=device).flip(0) if positions else None
-    return q, k, (cos, sin, ids, D, sections, False, 0, pairing, False)
+    packed = sum(n << 21 * i for i, n in enumerate(sections or []))
+    return q, k, (cos, sin, ids, D + (pairing << 34), packed)
 
 
 @pytest.mark.parametrize("positions", [False, True])
@@ -34,8 +35,8 @@ def test_97_opcheck(device, positions, sections, pairing):
     if positions and sections:
         positions = False
     q, k, options = op_arguments(device, positions, sections, pairing)
-    torch.library.opcheck(torch.ops.brim.rope, (q, k, *options, -1, -1))
-    torch.library.opcheck(torch.ops.brim.rope, (q, k, *options, 0o3210, 0o0123))
+    torch.library.opcheck(torch.ops.brim.rope, (q, k, *options, -1))
+    torch.library.opcheck(torch.ops.brim.rope, (q, k, *options, 0o3210 + (0o0123 << 32)))
     torch.library.opcheck(torch.ops.brim.rope_one, (q, *options, -1))
     if pairing != 2:
         torch.library.opcheck(torch.ops.brim.rope_, (q.clone(), k.clone(), *options))
@@ -208,15 +209,16 @@ def layouts(device):
 def test_98_fakes_have_the_strides_of_the_real_outputs(device, name):
     x = dict(layouts(device))[name]
     s = x.shape[2]
-    options = (*brim.rope_tables(max(s, 1), D, device=device), None, D, None, False, 0, 0, False)
+    options = (*brim.rope_tables(max(s, 1), D, device=device), None, D, 0)
     for order in (-1, 0o3210, 0o3120, 0o0123):
         k = x[:, :1]
-        real = torch.ops.brim.rope(x, k, *options, order, order), torch.ops.brim.rope_one(x, *options, order)
+        orders = order if order < 0 else order + (order << 32)
+        real = torch.ops.brim.rope(x, k, *options, orders), torch.ops.brim.rope_one(x, *options, order)
         with FakeTensorMode() as mode:
             fake_options = [mode.from_tensor(o) if isinstance(o, torch.Tensor) else o for o in options]
             fake_x, fake_k = mode.from_tensor(x), mode.from_tensor(k)
             fake = (
-                torch.ops.brim.rope(fake_x, fake_k, *fake_options, order, order),
+                torch.ops.brim.rope(fake_x, fake_k, *fake_options, orders),
                 torch.ops.brim.rope_one(fake_x, *fake_options, order),
             )
         for r, f in zip((*real[0], real[1]), (*fake[0], fake[1])):

@@ -69,9 +69,8 @@ class Brim(RopeProvider):
         return lambda: brim.rope(dq, dk, t.cos, t.sin, inverse=True, inplace=self.in_place)
 
     def path(self, q, k, t, mode):
-        plan = torch.ops.brim._rope_plan(
-            q, k, t.cos, t.sin, None, 0, None, False, 0, 0, mode == "backward", self.in_place
-        )
+        options = 1 << 36 if mode == "backward" else 0  # inverse (torch/rope.cpp)
+        plan = torch.ops.brim._rope_plan(q, k, t.cos, t.sin, None, options, 0, self.in_place)
         return plan.split(" ")[0]
 
 
