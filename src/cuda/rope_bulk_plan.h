@@ -23,15 +23,16 @@ namespace brim::cuda {
 // whole, 0.85 in two; x 128 (10240): 0.954 whole, 0.963 in three.
 inline constexpr int kBulkTokenBytes = 8 << 10;
 // Shares of a token, and tokens that are joined to one tile, about this large: 8192 x (128+128) x 128 bf16:
-// 1.008 with 4 KB, 1.000 with 5.6 KB, 0.98 with 8 KB, 0.96 with 16 KB.
+// 1.008 with 4 KB, 1.000 with 5.6 KB, 0.98 with 8 KB, 0.96 with 16 KB; 8192 x (32+8) x 64: 0.952 with one token
+// (5 KB), 0.925 with two.
 inline constexpr int kBulkShareBytes = 4608;
 // Shares that are whole 128-byte lines: 8192 x (128+128) x 92 bf16: 0.964 with 32 heads, 0.94 with 42.
 inline constexpr int kBulkLine = 128;
-// Bytes of the tile for each warp: with one for 1.5 KB, 8192 x (128+128) x 80 bf16 falls from 0.986 to 0.914
-// (70 threads instead of 60). Vectors of 4 bytes need more turns of a thread, and want three warps.
-inline constexpr int kBulkWarpBytes = 2048;
-// Few tokens, so that the tiles are on the SMs all at once: one token a tile, and small CTAs, which start
-// sooner. 2048 x (32+8) x 96 bf16: 0.929 with 60 threads, 0.871 with 96; x 128: 0.943 whole, 0.904 in three.
+// Threads of a CTA, about; vectors of 4 bytes need more turns of a thread. Small CTAs start sooner and more of
+// them end apart: 8192 x (32+8) x 80 bf16: 0.953 with 50 threads, 0.921 with 70; x 96: 0.955 with 60, 0.937 with 84.
+inline constexpr int kBulkThreads = 64, kBulkThreadsOfNarrowVectors = 96;
+// Few tokens, so that the tiles are on the SMs all at once: larger tokens stay whole too. 2048 x (32+8) x 128
+// bf16: 0.943 whole, 0.904 in three.
 inline constexpr int kBulkFewTokensPerSm = 16;
 inline constexpr int kBulkFewTokenBytes = 10 << 10;
 // Tokens of a head adjoin: the run, and the tile of some heads. 8192 x (128+128) x 128 bf16: 0.96, 0.95 with
@@ -295,8 +296,7 @@ constexpr bool plan_rope_bulk(const ops::RopeProblem& p, const core::DeviceProps
   };
   const int64_t row = heads * head_bytes,
                 most_tokens = std::min<int64_t>(kBulkMostThreads / columns, r.tokens);
-  const int64_t wide = plain_vector > 4 ? 64 : 96;  // threads of a small CTA
-  int64_t threads = wide;
+  const int64_t threads = plain_vector > 4 ? kBulkThreads : kBulkThreadsOfNarrowVectors;
   if (r.by_token) {
     const bool few = r.tokens <= kBulkFewTokensPerSm * device.sm_count;
     r.heads_per_tile = static_cast<int32_t>(heads);
@@ -309,12 +309,10 @@ constexpr bool plan_rope_bulk(const ops::RopeProblem& p, const core::DeviceProps
     const bool one = r.heads_per_tile == heads;
     r.joined = one && all([&](const Strides& t) { return tokens_adjoin(t, r.tokens, t.heads * head_bytes); });
     const int64_t runs_a_token = r.joined ? 0 : has_k ? 2 : 1;
-    r.tile_tokens = one ? at_most((few ? 1 : 2) * kBulkShareBytes / row,
+    r.tile_tokens = one ? at_most(kBulkShareBytes / row,
                                   runs_a_token ? std::min<int64_t>(most_tokens, kBulkMostRuns / runs_a_token)
                                                : most_tokens)
                         : 1;
-    const int64_t tile = r.tile_tokens * r.heads_per_tile * head_bytes;
-    if (!few && plain_vector > 4) threads = std::clamp<int64_t>(tile / kBulkWarpBytes * 32, 64, 96);
   } else {
     int64_t tokens = at_most(ceil_div(kBulkRunBytes, head_bytes), most_tokens);
     // Whole warps, nearly.
