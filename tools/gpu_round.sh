@@ -60,10 +60,20 @@ run_half() {
 
   # check compares with the reference and, for the bits, with a float32 fused multiply-add: the CPU's bits.
   part info 30 $brim info
-  part check 90 $brim check --backend cuda --json "$out/check-cuda.json"
-  part check-cpu 60 $brim check --backend cpu --json "$out/check-cpu.json"
+  part check 60 $brim check --backend cuda --json "$out/check-cuda.json"
+  local bench=(python3 -m brim.bench --quick)
+  if [ -n "${BRIM_PEERS:-}" ]; then
+    # CUTLASS's Python DSL lies deeper, where a .pth file would find it.
+    PYTHONPATH="$PYTHONPATH:$BRIM_PEERS:$BRIM_PEERS/nvidia_cutlass_dsl/dsl_packages" \
+      part peers 150 "${bench[@]}" --time 130 --json "$out/rope-peers-$device.json"
+  fi
+  # The shapes that models use; all sizes in two types, one size in the third, and as slices of a packed projection.
+  bench+=(--provider brim --clock graph --mode forward backward --heads 32+8 128+128 --head-dim 56 64 80 92 96 128 192 256)
+  part grid 130 "${bench[@]}" --tokens 2048 8192 32768 --dtype bfloat16 float32 --time 110 --json "$out/rope-$device.json"
+  part grid-float16 30 "${bench[@]}" --dtype float16 --time 20 --json "$out/rope-$device-float16.json"
+  part grid-packed 50 "${bench[@]}" --dtype bfloat16 float32 --layout packed --time 40 --json "$out/rope-$device-packed.json"
   # The tests on CPU tensors run in CI.
-  part pytest 180 python3 -m pytest tests/python -k cuda -q -rs --tb=short -p no:cacheprovider
+  part pytest 100 python3 -m pytest tests/python -k cuda -q -rs --tb=short -p no:cacheprovider
   if command -v compute-sanitizer >/dev/null; then
     part memcheck 60 compute-sanitizer --tool memcheck --error-exitcode 9 $brim check --backend cuda
     for tool in racecheck initcheck synccheck; do
@@ -73,14 +83,9 @@ run_half() {
     echo "compute-sanitizer is not here"
     failed=1
   fi
-  part bench 150 $brim bench --backend cuda --dtype bfloat16 float16 float32 --layout bshd bhsd \
-    --json "$out/rope-$device.json"
-  if [ -n "${BRIM_PEERS:-}" ]; then
-    # CUTLASS's Python DSL lies deeper, where a .pth file would find it.
-    part peers 200 env PYTHONPATH="$PYTHONPATH:$BRIM_PEERS:$BRIM_PEERS/nvidia_cutlass_dsl/dsl_packages" \
-      python3 -m brim.bench --quick --time 150 --json "$out/rope-peers-$device.json"
-  fi
-  part check-large 150 $brim check --backend cuda --large --json "$out/check-large.json"
+  part check-cpu 60 $brim check --backend cpu --json "$out/check-cpu.json"
+  part bench 60 $brim bench --model llama-3-8b --json "$out/bench.json"
+  part check-large 100 $brim check --backend cuda --large --json "$out/check-large.json"
 
   for name in "${broken[@]}"; do
     echo
