@@ -4,7 +4,7 @@
     tools/results_table.py [--check] PAGE...
 
 Between a line `<!-- rows: FILE key=value,... -->` and the next `<!-- /rows -->` stands a table of the rows of FILE (a path
-from the repository's root) for which every key has one of its values (`a|b`), by default brim's own:
+from the repository's root) for which every key, of the row or of its shape, has one of its values (`a|b`), by default brim's own:
 
     <!-- rows: bench/results/rope-h200.json mode=forward in_place=false dtype=bfloat16|float32 cells=time -->
 
@@ -41,7 +41,7 @@ def table(file, options):
     rows = [
         row
         for row in json.loads((ROOT / file).read_text())["benchmarks"]
-        if all(plain(row[key]) in values.split("|") for key, values in wanted.items())
+        if all(plain(row["shape"].get(key, row.get(key))) in values.split("|") for key, values in wanted.items())
     ]
     if not rows:
         sys.exit(f"results_table: no row of {file} has {wanted}")
