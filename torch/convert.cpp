@@ -67,47 +67,50 @@ Axes unpack(int64_t order, int rank) {
 
 }  // namespace
 
-TensorView input(const Tensor& tensor) {
-  TensorView view = describe(tensor.get());
+TensorView input(AtenTensorHandle tensor) {
+  if (!tensor) return {};
+  TensorView view = describe(tensor);
   const void* data;
-  TORCH_ERROR_CODE_CHECK(torch_get_const_data_ptr(tensor.get(), &data));
+  TORCH_ERROR_CODE_CHECK(torch_get_const_data_ptr(tensor, &data));
   view.data = const_cast<void*>(data);
   return view;
 }
 
-TensorView output(const Tensor& tensor) {
-  TensorView view = describe(tensor.get());
-  TORCH_ERROR_CODE_CHECK(torch_get_mutable_data_ptr(tensor.get(), &view.data));
+TensorView output(AtenTensorHandle tensor) {
+  if (!tensor) return {};
+  TensorView view = describe(tensor);
+  TORCH_ERROR_CODE_CHECK(torch_get_mutable_data_ptr(tensor, &view.data));
   return view;
 }
 
-TensorView input(const std::optional<Tensor>& tensor) { return tensor ? input(*tensor) : TensorView{}; }
-TensorView output(const std::optional<Tensor>& tensor) { return tensor ? output(*tensor) : TensorView{}; }
-
-Tensor empty_in_order(const Tensor& like, int64_t order) {
-  AtenTensorHandle from = like.get(), made;
+Handle empty_in_order(AtenTensorHandle like, int64_t order) {
+  AtenTensorHandle made;
   int32_t dtype, device, index;
   int64_t rank, *shape, *strides, dense[8];
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(from, &dtype));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(from, &device));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(from, &index));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(from, &rank));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(from, &shape));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(from, &strides));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like, &dtype));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like, &device));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like, &index));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(like, &rank));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(like, &shape));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(like, &strides));
   if (rank > 8) throw std::invalid_argument("brim: a tensor has more than 8 axes");
   const int axes_count = static_cast<int>(rank);
   const Axes axes = order == kOrderOfInput ? order_of(shape, strides, axes_count) : unpack(order, axes_count);
   int64_t step = 1;
   for (int i = axes_count; i-- > 0; step *= std::max<int64_t>(shape[axes[i]], 1)) dense[axes[i]] = step;
   TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(rank, shape, dense, dtype, device, index, &made));
-  return Tensor(made);
+  return Handle(made);
 }
 
-void* current_stream([[maybe_unused]] const Tensor& tensor) {
+void* current_stream([[maybe_unused]] AtenTensorHandle tensor) {
   void* stream = nullptr;
 #ifdef USE_CUDA
-  if (tensor.is_cuda())
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(tensor.get_device_index(), &stream));
+  static const int32_t cuda = aoti_torch_device_type_cuda();
+  int32_t device, index;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor, &device));
+  if (device != cuda) return nullptr;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(tensor, &index));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(index, &stream));
 #endif
   return stream;
 }

@@ -5,7 +5,7 @@
 #include <torch/csrc/stable/tensor.h>
 
 #include <cstdint>
-#include <optional>
+#include <utility>
 
 #include "brim/brim.hpp"
 
@@ -13,12 +13,29 @@ namespace brim::binding {
 
 using torch::stable::Tensor;
 
+// A tensor's handle and its owner. torch::stable::Tensor keeps each behind a shared pointer, which costs an
+// allocation for every argument and result of an op; what is called for every layer uses this.
+class Handle {
+ public:
+  explicit Handle(AtenTensorHandle handle = nullptr) : handle_(handle) {}
+  Handle(Handle&& other) noexcept : handle_(other.release()) {}
+  Handle& operator=(Handle&&) = delete;
+  ~Handle() {
+    if (handle_) aoti_torch_delete_tensor_object(handle_);
+  }
+  AtenTensorHandle get() const { return handle_; }
+  AtenTensorHandle release() { return std::exchange(handle_, nullptr); }
+
+ private:
+  AtenTensorHandle handle_;
+};
+
 // The view of a tensor that is only read, and of one that is written (PyTorch's copy-on-write needs to know
-// which).
-TensorView input(const Tensor& tensor);
-TensorView output(const Tensor& tensor);
-TensorView input(const std::optional<Tensor>& tensor);  // absent where there is none
-TensorView output(const std::optional<Tensor>& tensor);
+// which); absent where there is none.
+TensorView input(AtenTensorHandle tensor);
+TensorView output(AtenTensorHandle tensor);
+inline TensorView input(const Tensor& tensor) { return input(tensor.get()); }
+inline TensorView output(const Tensor& tensor) { return output(tensor.get()); }
 
 // The order of a tensor's axes in memory, outermost first, three bits an axis from the lowest up;
 // kOrderOfInput asks for the order of the tensor at hand. An output with the axis order of what it is the
@@ -26,10 +43,10 @@ TensorView output(const std::optional<Tensor>& tensor);
 inline constexpr int64_t kOrderOfInput = -1;
 
 // A new tensor of `like`'s shape, type and device, dense, its axes in `order`.
-Tensor empty_in_order(const Tensor& like, int64_t order);
+Handle empty_in_order(AtenTensorHandle like, int64_t order);
 
 // The stream that PyTorch queues work on for the tensor's device; null on the CPU.
-void* current_stream(const Tensor& tensor);
+void* current_stream(AtenTensorHandle tensor);
 
 // ValueError, IndexError or RuntimeError with the status' message, unless it is BRIM_OK.
 void raise(const Status& status);

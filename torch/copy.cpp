@@ -77,7 +77,7 @@ const brim::core::DeviceProps& props_of(const Tensor& tensor) {
 }
 void launch(const brim::cuda::CopyForm& form, const Tensor& to, const CopyMemory& memory) {
   brim::binding::raise(
-      brim::cuda::launch_copy(form, memory, to.get_device_index(), brim::binding::current_stream(to)));
+      brim::cuda::launch_copy(form, memory, to.get_device_index(), brim::binding::current_stream(to.get())));
 }
 std::string cuda_forms(const Tensor& like, const std::string& pattern, int64_t bytes) {
   std::string names;
