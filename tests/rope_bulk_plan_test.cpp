@@ -2,6 +2,7 @@
 // index functions.
 #include <gtest/gtest.h>
 
+#include <utility>
 #include <vector>
 
 #include "cuda/rope_bulk_plan.h"
@@ -169,6 +170,19 @@ TEST(RopeBulkPlan, StaysWithinTheLimits) {
                     ASSERT_GE(device.compute_capability, 90);
                   }
   EXPECT_GT(planned, 700000);
+}
+
+// The kernel counts rows in 32 bits: positions may point further only in the plain form.
+TEST(RopeBulkPlan, LeavesLargeTablesToThePlainForm) {
+  const core::DeviceProps& h200 = *core::known_device("H200");
+  RopeProblem p =
+      problem({1, 8192, 32, 8, 128, 128}, BRIM_BFLOAT16, BRIM_BFLOAT16, kHalf, kHalf, Storage::bshd, false);
+  p.position_dtype = BRIM_INT64;
+  for (const auto& [rows, served] : {std::pair{int64_t{INT32_MAX}, true}, {int64_t{INT32_MAX} + 1, false}}) {
+    p.table_rows = rows;
+    RopeBulk r{};
+    EXPECT_EQ(plan_rope_bulk(p, h200, 16, true, &r), served) << rows << " rows";
+  }
 }
 
 // Large tensors of usual shapes get the bulk form, in each storage order.

@@ -39,8 +39,8 @@ inline constexpr int kBulkFewTokenBytes = 10 << 10;
 // runs of 2 KB, 0.92 with tiles of 8 KB.
 inline constexpr int kBulkRunBytes = 4096;
 inline constexpr int kBulkHeadsBytes = 16 << 10;
-// There the plain form is faster below this size: 2048 x (32+8) x 128 bf16 (20 MiB): 0.873, the plain form 0.879; x 64: 0.79,
-// 0.84.
+// There the plain form is faster below this size: 2048 x (32+8) x 128 bf16 (20 MiB): 0.873, the plain form
+// 0.879; x 64: 0.79, 0.84.
 inline constexpr int64_t kBulkHeadsLeastBytes = 32 << 20;
 // There, neighbouring runs of the same heads go side by side, for whole DRAM pages, but not all of a
 // sequence: cos and sin shall still be in the L2 cache for the next heads.
@@ -251,7 +251,9 @@ constexpr bool plan_rope_bulk(const ops::RopeProblem& p, const core::DeviceProps
   if (plain_vector < 4) return false;
   constexpr int64_t most_shared = kBulkMostShared - kBulkBarrierBytes;
   const int64_t head_bytes = p.head_dim * size, heads = p.q_heads + p.k_heads;
-  if (head_bytes > most_shared - 32 || heads > INT32_MAX || p.batch * p.seq > 1 << 30) return false;
+  if (head_bytes > most_shared - 32 || heads > INT32_MAX || p.batch * p.seq > 1 << 30 ||
+      p.table_rows > INT32_MAX)
+    return false;
 
   Strides q{p.q_heads, bytes_of(p.q, size), bytes_of(p.q_out, size)},
       k{p.k_heads, bytes_of(p.k, size), bytes_of(p.k_out, size)};

@@ -117,7 +117,7 @@ class Measurement:
                     continue
                 lane = self._row(clock, mode, provider.name, in_place=in_place, grad=grad)
                 try:
-                    lane.call = setup.call(provider, mode, grad, clone=grad and clock != "host")
+                    lane.call = setup.call(provider, mode, grad, clone=grad and in_place)
                     lane.path = setup.path(provider, mode)
                     lane.peak_bytes = peak_bytes(lane.call, grad, setup.inputs(), self.device)
                 except Exception as error:
