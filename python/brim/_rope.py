@@ -8,8 +8,10 @@ import itertools
 
 import torch
 from torch.autograd import forward_ad
+from torch.compiler import is_compiling
 
 from . import _checks
+from ._autograd import Function, apply_of
 from ._checks import is_integer
 from ._layout import ORDER_OF_INPUT, axis_order, empty_in_order
 
@@ -96,22 +98,22 @@ def rope(
             options += _SECTIONS_INTERLEAVED
     if position_ids is not None:
         _check_positions(position_ids, cos)
-    if inplace:
-        return _rotate_in_place(q, k, cos, sin, position_ids, options, sections)
-    return _rotate(q, k, cos, sin, position_ids, options, sections, ORDER_OF_INPUT)
+    call = cos, sin, position_ids, options, sections
+    return _rotate_in_place(q, k, call) if inplace else _rotate(q, k, call, ORDER_OF_INPUT)
 
 
-def _rotate(q, k, cos, sin, position_ids, options, sections, orders):
-    """`orders`: of the outputs' axes (_layout.py), q's in the lower 32 bits, k's above."""
+def _rotate(q, k, call, orders):
+    """`call`: the ops' arguments from cos to sections. `orders`: of the outputs' axes (_layout.py), q's in the lower 32
+    bits, k's above."""
     # Inside a level of forward-mode derivatives the Function says that it has none; the op alone would drop them.
     if _is_tracked(q, k) or forward_ad._current_level >= 0:
         if k is q:  # torch.compile loses one of the two gradients of a tensor that a Function takes twice (torch 2.11)
             k = k.view_as(k)
-        out = _Rope.apply(q, k, cos, sin, position_ids, options, sections, orders)
+        out = apply_of(_Rope)(q, k, call, orders)
     elif k is None:
-        out = _rope_one(q, cos, sin, position_ids, options, sections, _order_of_q(orders))
+        out = _rope_one(q, *call, _order_of_q(orders))
     else:
-        return _rope(q, k, cos, sin, position_ids, options, sections, orders)
+        return _rope(q, k, *call, orders)
     return (out, None) if k is None else out
 
 
@@ -123,15 +125,15 @@ def _is_tracked(q, k):
     return torch.is_grad_enabled() and (q.requires_grad or (k is not None and k.requires_grad))
 
 
-class _Rope(torch.autograd.Function):
+class _Rope(Function):
     @staticmethod
-    def forward(ctx, q, k, cos, sin, position_ids, options, sections, orders):
+    def forward(ctx, q, k, call, orders):
         # The gradients' layout: q and k themselves are not kept.
         if k is None:
-            _keep(ctx, cos, sin, position_ids, options, sections, axis_order(q))
-            return _rope_one(q, cos, sin, position_ids, options, sections, _order_of_q(orders))
-        _keep(ctx, cos, sin, position_ids, options, sections, axis_order(q) + (axis_order(k) << 32))
-        outputs = _rope(q, k, cos, sin, position_ids, options, sections, orders)
+            _keep(ctx, call, axis_order(q))
+            return _rope_one(q, *call, _order_of_q(orders))
+        _keep(ctx, call, axis_order(q) + (axis_order(k) << 32))
+        outputs = _rope(q, k, *call, orders)
         if q.requires_grad != k.requires_grad:  # else what comes after would compute a gradient for the other one too
             ctx.mark_non_differentiable(outputs[1 if q.requires_grad else 0])
         return outputs
@@ -139,18 +141,18 @@ class _Rope(torch.autograd.Function):
     @staticmethod
     def backward(ctx, dq, dk=None):
         wants_q, wants_k, *_ = ctx.needs_input_grad
-        *call, orders = _transposed(ctx)
+        call, orders = _transposed(ctx)
         if dq is not None and wants_q:
-            dq, dk = _rotate(dq, dk if wants_k else None, *call, orders)
+            dq, dk = _rotate(dq, dk if wants_k else None, call, orders)
         elif dk is not None and wants_k:
-            dq, (dk, _) = None, _rotate(dk, None, *call, orders >> 32)
+            dq, (dk, _) = None, _rotate(dk, None, call, orders >> 32)
         else:
             dq = dk = None
-        return dq, dk, None, None, None, None, None, None
+        return dq, dk, None, None
 
 
-def _rotate_in_place(q, k, *call):
-    if torch.compiler.is_compiling():
+def _rotate_in_place(q, k, call):
+    if is_compiling():
         raise RuntimeError("rope: inplace=True is for eager mode only; under torch.compile use the out-of-place form")
     if forward_ad._current_level >= 0:
         raise NotImplementedError("rope: inplace=True has no forward-mode derivatives")
@@ -172,7 +174,7 @@ def _rotate_in_place(q, k, *call):
     run = (q, k)
     for x in tensors:
         if x.requires_grad:
-            _RotatedInPlace.apply(x, run, *call)
+            apply_of(_RotatedInPlace)(x, run, call)
             run = None
     torch.autograd.graph.increment_version([x for x in tensors if not x.requires_grad])
     return q, k
@@ -193,12 +195,12 @@ def _check_may_change(name, x):
     raise RuntimeError(f"rope: {name} is {what} and is being used in an in-place operation")
 
 
-class _RotatedInPlace(torch.autograd.Function):
+class _RotatedInPlace(Function):
     @staticmethod
-    def forward(ctx, x, run, cos, sin, position_ids, options, sections):
-        _keep(ctx, cos, sin, position_ids, options, sections, axis_order(x))
+    def forward(ctx, x, run, call):
+        _keep(ctx, call, axis_order(x))
         if run is not None:  # else the node of q has run the op for k as well
-            _rope_in_place(*run, cos, sin, position_ids, options, sections)
+            _rope_in_place(*run, *call)
         ctx.mark_dirty(x)
         return x
 
@@ -207,19 +209,18 @@ class _RotatedInPlace(torch.autograd.Function):
         # Out of place: autograd may have handed the same gradient to another branch.
         if dx is not None:
             dx, _ = _rotate(dx, None, *_transposed(ctx))
-        return dx, None, None, None, None, None, None
+        return dx, None, None
 
 
-def _keep(ctx, cos, sin, position_ids, options, sections, orders):
+def _keep(ctx, call, orders):
     """What backward needs. In eager mode the tables are held with their version counters, which costs a third of
     save_for_backward and serves tensors made in inference mode as well."""
     ctx.set_materialize_grads(False)
-    if torch.compiler.is_compiling():
-        ctx.save_for_backward(cos, sin, position_ids)
-        ctx.call, ctx.versions = (options ^ _INVERSE, sections, orders), None
+    if is_compiling():
+        ctx.save_for_backward(*call[:3])
+        ctx.kept = None, None, call[3:], orders
     else:
-        ctx.call = (cos, sin, position_ids, options ^ _INVERSE, sections, orders)
-        ctx.versions = _versions(cos, sin, position_ids)
+        ctx.kept = call[:3], _versions(*call[:3]), call[3:], orders
 
 
 def _versions(cos, sin, position_ids):
@@ -230,16 +231,16 @@ def _versions(cos, sin, position_ids):
 
 
 def _transposed(ctx):
-    """The arguments of _rotate, behind q and k, for the transposed rotation."""
-    call = ctx.call
-    if len(call) == 3:
-        return *ctx.saved_tensors, *call
-    if ctx.versions is not None and ctx.versions != _versions(*call[:3]):
+    """(call, orders) for the transposed rotation."""
+    tensors, versions, (options, sections), orders = ctx.kept
+    if tensors is None:
+        tensors = ctx.saved_tensors
+    elif versions is not None and versions != _versions(*tensors):
         raise RuntimeError(
             "rope: cos, sin or position_ids has been modified by an inplace operation since the forward pass, whose "
             "backward needs it as it was; pass a copy to brim.rope"
         )
-    return call
+    return (*tensors, options ^ _INVERSE, sections), orders
 
 
 def _buffer(x):
@@ -300,7 +301,7 @@ def _check_positions(position_ids, cos):
     if position_ids.dtype not in (torch.int64, torch.int32):
         name = str(position_ids.dtype).removeprefix("torch.")
         raise TypeError(f"rope: position_ids is {name}, expected int32 or int64")
-    if _checks.enabled and position_ids.is_cuda and cos.dim() == 2 and not torch.compiler.is_compiling():
+    if _checks.enabled and position_ids.is_cuda and cos.dim() == 2 and not is_compiling():
         rows = cos.shape[0]
         bad = ((position_ids < 0) | (position_ids >= rows)).flatten().nonzero()
         if bad.numel():
