@@ -61,16 +61,17 @@ run_half() {
   # check compares with the reference and, for the bits, with a float32 fused multiply-add: the CPU's bits.
   part info 30 $brim info
   part check 60 $brim check --backend cuda --json "$out/check-cuda.json"
-  local bench=(python3 -m brim.bench --quick)
+  part host 20 python3 tools/host_parts.py --json "$out/host.json"
+  local bench=(python3 -m brim.bench)
   if [ -n "${BRIM_PEERS:-}" ]; then
     # CUTLASS's Python DSL lies deeper, where a .pth file would find it.
     PYTHONPATH="$PYTHONPATH:$BRIM_PEERS:$BRIM_PEERS/nvidia_cutlass_dsl/dsl_packages" \
-      part peers 150 "${bench[@]}" --time 130 --json "$out/rope-peers-$device.json"
+      part peers 190 "${bench[@]}" --time 170 --json "$out/rope-peers-$device.json"
   fi
   # The shapes that models use; all sizes in two types, one size in the third, and as slices of a packed projection.
   bench+=(--provider brim --clock graph --mode forward backward --heads 32+8 128+128 --head-dim 56 64 80 92 96 128 192 256)
-  part grid 130 "${bench[@]}" --tokens 2048 8192 32768 --dtype bfloat16 float32 --time 110 --json "$out/rope-$device.json"
-  part grid-float16 30 "${bench[@]}" --dtype float16 --time 20 --json "$out/rope-$device-float16.json"
+  part grid 150 "${bench[@]}" --tokens 2048 8192 32768 --dtype bfloat16 float32 --time 130 --json "$out/rope-$device.json"
+  part grid-float16 40 "${bench[@]}" --dtype float16 --time 30 --json "$out/rope-$device-float16.json"
   part grid-packed 50 "${bench[@]}" --dtype bfloat16 float32 --layout packed --time 40 --json "$out/rope-$device-packed.json"
   # The tests on CPU tensors run in CI.
   part pytest 100 python3 -m pytest tests/python -k cuda -q -rs --tb=short -p no:cacheprovider

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 
+import brim
 import pytest
 import torch
 from brim.bench import cli, measure, providers, rope, rope_providers, rows, table, timing
@@ -198,6 +199,20 @@ def test_the_host_clock_counts_calls_and_nothing_else():
     one = timing.HostClock(flush, now=lambda: now[0]).sampler(call)
     log.clear()
     assert one() == pytest.approx(5, rel=1e-3) and log == ["flush", "call"]
+
+
+@pytest.mark.parametrize("provider", [rope_providers.Brim, rope_providers.BrimInPlace, rope_providers.Torch])
+def test_full_of_new_inputs_each_time(provider):
+    setup = rope.Case(6, 4, 2, 8, torch.float32).prepare(torch.device("cpu"))
+    prepare, call = setup.fresh_call(provider())
+    rotated_by_nobody = setup.inputs()[0].clone()
+    for _ in range(2):
+        prepare()
+        gradients = call()
+        want = brim.rope(*setup._views(setup._work), setup.tables.cos, setup.tables.sin, inverse=True)
+        for got, expected in zip(gradients, want, strict=True):
+            torch.testing.assert_close(got, expected)
+    assert torch.equal(setup.inputs()[0], rotated_by_nobody)
 
 
 def test_the_grad_mode_is_the_lanes():

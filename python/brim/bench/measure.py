@@ -37,6 +37,7 @@ class Row:
     wall_time: float | None = None
     peak_bytes: int = 0
     call: Callable | None = None
+    prepare: Callable | None = None  # before each call, not timed
 
     @property
     def wall_fraction(self):
@@ -111,15 +112,17 @@ class Measurement:
         lanes = []
         for provider in providers:
             for grad in (False, True) if queueing and mode == "forward" else (mode == "full",):
-                # The other providers of these need no copy of their inputs before, which would be timed as well.
                 in_place = setup.is_in_place(provider, grad)
-                if in_place and grad and clock == "host":
+                if in_place and grad and clock == "host":  # needs new inputs for each of the calls in a row
                     continue
                 lane = self._row(clock, mode, provider.name, in_place=in_place, grad=grad)
                 try:
-                    lane.call = setup.call(provider, mode, grad, clone=grad and in_place)
+                    if clock == "eager" and grad:
+                        lane.prepare, lane.call = setup.fresh_call(provider)
+                    else:
+                        lane.call = setup.call(provider, mode, grad)
                     lane.path = setup.path(provider, mode)
-                    lane.peak_bytes = peak_bytes(lane.call, grad, setup.inputs(), self.device)
+                    lane.peak_bytes = peak_bytes(lane.call, grad, setup.inputs(), self.device, lane.prepare)
                 except Exception as error:
                     self.outcome.leave_out(f"{provider.title}, {mode}, {clock}", reason(error), provider.name)
                 else:
@@ -156,13 +159,13 @@ class Measurement:
             if key in samplers:
                 continue
             try:
-                samplers[key] = self.clocks[clock].sampler(lane.call, lane.grad)
+                samplers[key] = self.clocks[clock].sampler(lane.call, lane.grad, lane.prepare)
             except Exception as error:
                 self.outcome.leave_out(f"{lane.title}, {lane.mode}, {clock}", reason(error), lane.provider)
         times, failures = take_turns(samplers, self.rounds, lambda done: self.on_round(clock, done))
         timed, copies = [], {}
         for i, lane in enumerate(lanes):
-            lane.call = None
+            lane.call = lane.prepare = None
             key = shared[i]
             if key in failures:
                 self.outcome.leave_out(f"{lane.title}, {lane.mode}, {clock}", failures[key], lane.provider)
@@ -180,11 +183,14 @@ class Measurement:
         self.outcome.rows += rows
 
 
-def peak_bytes(call, grad, inputs, device):
+def peak_bytes(call, grad, inputs, device, prepare=None):
     """The most memory that a call held at once beyond what was there before. On the CPU: its results' new memory."""
+    prepare = prepare or (lambda: None)
     with torch.set_grad_enabled(grad):
+        prepare()
         if device.type == "cuda":
             call()
+            prepare()
             torch.cuda.synchronize()
             before = torch.cuda.memory_allocated()
             torch.cuda.reset_peak_memory_stats()

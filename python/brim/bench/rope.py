@@ -49,7 +49,7 @@ class Case:
         return once * (4 if mode == "full" else 2)
 
     def can_measure(self, mode, clock):
-        """By the eager clock `full` begins with a copy of the inputs, and a copy of slices is packed no longer."""
+        """By the eager clock `full` has new inputs each time, as x * 1, and that of a slice is packed no longer."""
         return not (self.layout == "packed" and (mode, clock) == ("full", "eager"))
 
     def prepare(self, device):
@@ -103,11 +103,8 @@ class Setup:
     def path(self, provider, mode):
         return provider.path(*self._views(self._x), self.tables, mode)
 
-    def call(self, provider, mode, grad, clone):
-        """One call of a provider, without arguments. Gradients have the inputs' values.
-
-        clone: differentiate with respect to what a copy (x * 1) is made of, since leaves cannot change in place.
-        """
+    def call(self, provider, mode, grad):
+        """One call of a provider, without arguments. Gradients have the inputs' values."""
         t = self.tables
         q, k = self._views(self._work if provider.in_place else self._x)
         if mode == "backward":
@@ -118,9 +115,24 @@ class Setup:
         gradients = self._views(self._work)
         if mode == "forward":
             return lambda: provider.differentiable(*leaves, t)
-        if clone:
-            return lambda: torch.autograd.grad(provider.differentiable(*(x * 1 for x in leaves), t), leaves, gradients)
         return lambda: torch.autograd.grad(provider.differentiable(*leaves, t), leaves, gradients)
+
+    def fresh_call(self, provider):
+        """(prepare, call): forward and backward of tensors that `prepare` makes each time, as a projection makes them:
+        no leaves, which cannot change in place."""
+        leaves = [x.detach().requires_grad_() for x in self._views(self._x)]
+        gradients = self._views(self._work)
+        fresh, edges = [], []
+
+        def prepare():
+            fresh[:] = (x * 1 for x in leaves)
+            # What is differentiated by: a tensor that changes in place stands for its result afterwards.
+            edges[:] = map(torch.autograd.graph.get_gradient_edge, fresh)
+
+        def call():
+            return torch.autograd.grad(provider.differentiable(*fresh, self.tables), edges, gradients)
+
+        return prepare, call
 
     def error_ulp(self, provider, mode):
         """The largest error of a provider's result, in ulps of the larger of the two terms of an element's sum."""

@@ -86,8 +86,11 @@ class Clock:
     def start(self):
         """Before the samplers of a run are made."""
 
-    def sampler(self, call, grad=False):
-        """A function that takes one sample of `call`, which is made ready here; `grad` is its grad mode."""
+    def sampler(self, call, grad=False, prepare=None):
+        """A function that takes one sample of `call`, which is made ready here; `grad` is its grad mode.
+
+        prepare: what must be done before each call and is not timed (only where calls are timed one by one).
+        """
         raise NotImplementedError
 
 
@@ -104,7 +107,7 @@ class GraphClock(Clock):
         """Before the samplers of a run, whose replays come one after the other and may share memory."""
         self._pool = torch.cuda.graph_pool_handle()
 
-    def sampler(self, call, grad=False):
+    def sampler(self, call, grad=False, prepare=None):
         with torch.set_grad_enabled(grad):
             for _ in range(3):
                 call()
@@ -146,14 +149,17 @@ class EagerClock(Clock):
     def __init__(self, flush):
         self._flush = flush
 
-    def sampler(self, call, grad=False):
+    def sampler(self, call, grad=False, prepare=None):
+        prepare = prepare or (lambda: None)
         with torch.set_grad_enabled(grad):
             for _ in range(3):
+                prepare()
                 call()
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
         def sample():
             with torch.set_grad_enabled(grad):
+                prepare()
                 self._flush()
                 torch.cuda.synchronize()
                 begin.record()
@@ -173,7 +179,7 @@ class HostClock(Clock):
         self._flush, self._synchronize, self._now = flush, synchronize, now
         self._calls = calls if flush is None else 1
 
-    def sampler(self, call, grad=False):
+    def sampler(self, call, grad=False, prepare=None):
         with torch.set_grad_enabled(grad):
             for _ in range(2 if self._flush else 10):
                 call()
