@@ -61,7 +61,7 @@ run_half() {
   # check compares with the reference and, for the bits, with a float32 fused multiply-add: the CPU's bits.
   part info 30 $brim info
   part check 60 $brim check --backend cuda --json "$out/check-cuda.json"
-  part host 20 python3 tools/host_parts.py --json "$out/host.json"
+  part host 40 python3 tools/host_parts.py --json "$out/host.json"
   local bench=(python3 -m brim.bench)
   if [ -n "${BRIM_PEERS:-}" ]; then
     # CUTLASS's Python DSL lies deeper, where a .pth file would find it.
