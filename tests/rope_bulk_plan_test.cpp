@@ -62,12 +62,13 @@ const char* bulk_cover_fault(const RopeProblem& p, const RopeBulk& r) {
       for (int i = 0; count > 0 && i < bulk_runs(r, t, count); ++i, ++runs) {
         const int token = t.token + (r.by_token && !r.joined ? i : 0);
         const int head = (k ? t.k_first : t.q_first) + (r.by_token ? 0 : i);
-        const int64_t from = bulk_from(x, t.batch, token, head), to = bulk_to(x, t.batch, token, head);
+        const int64_t from = bulk_offset(x.from, t.batch, token, head),
+                      to = bulk_offset(x.to, t.batch, token, head);
         const int place = r.edges ? static_cast<int>(from & 15) : 0;
-        if (!r.edges && (from % 16 || bytes % 16)) return "a run off the grid without edges";
-        if ((from - to) % 16) return "a run is written elsewhere on the grid";
+        if (!r.edges && (from % 16 || bytes % 16)) return "a run that is not aligned, without edges";
+        if ((from - to) % 16) return "a run is written with another alignment";
         const int at = (k ? q_bytes : 0) + i * bulk_run_pitch(r, bytes) + place;
-        if (at % 16 != from % 16) return "a run stands elsewhere on the grid";
+        if (at % 16 != from % 16) return "a run stands with another alignment";
         if (at + bytes > r.tile_bytes) return "a run beyond its tile";
         for (int b = 0; b < bytes; ++b) {
           if (tile[at + b] >= 0) return "two runs at one place of a tile";
@@ -94,7 +95,7 @@ const char* bulk_cover_fault(const RopeProblem& p, const RopeBulk& r) {
           if (at < 0 || at + b >= r.tile_bytes || tile[at + b] != 2 * (from + b) + k)
             return "a head is not where it was loaded";
         if (at % std::min<int>(r.vector_bytes, 16)) return "a head off the vector's grid";
-        if (bulk_to(k ? r.k : r.q, t.batch, t.token + token, static_cast<int>(head)) !=
+        if (bulk_offset((k ? r.k : r.q).to, t.batch, t.token + token, static_cast<int>(head)) !=
             offset(k ? p.k_out : p.q_out))
           return "a head is stored elsewhere";
         ++seen[static_cast<size_t>((batch * p.seq + place) * heads + (k ? p.q_heads + head : head))];

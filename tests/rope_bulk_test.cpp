@@ -4,6 +4,7 @@
 
 #include "cpu_rope_case.h"
 #include "cuda/device/rope_bulk.cuh"
+#include "cuda/rope_bulk_plan.h"
 #include "cuda/rope_plan.h"
 
 namespace brim::test {

@@ -8,7 +8,7 @@ namespace brim::core {
 
 struct DeviceProps {
   const char* name;
-  int compute_capability;  // 90 for sm_90
+  int compute_capability;  // 90 for sm_90; that of the code which the driver runs there, where this is older
   int sm_count;
   int max_threads_per_sm;
   int registers_per_sm;

@@ -6,9 +6,9 @@
 #include <cuda_runtime.h>
 
 #include <type_traits>
-#include <utility>
 
 #include "cuda/device/rope.cuh"
+#include "cuda/kernel_table.h"
 #include "cuda/rope.h"
 #include "cuda/runtime.h"
 
@@ -142,19 +142,11 @@ __global__ void __launch_bounds__(kRopeThreads, rope_ctas_per_sm(Bytes))
   }
 }
 
-// One kernel for each line of kRopeVariants, in its order.
-using Kernel = void (*)(Params);
-
-template <size_t I>
-constexpr Kernel kernel() {
-  constexpr RopeVariant v = kRopeVariants[I];
+constexpr auto kKernels = kernel_table<kRopeVariants.size()>([](auto index) {
+  constexpr RopeVariant v = kRopeVariants[decltype(index)::value];
   return rope_plain<typename Element<v.dtype>::type, v.vector_bytes, static_cast<int>(v.in),
                     static_cast<int>(v.out)>;
-}
-constexpr auto kKernels = []<size_t... I>(std::index_sequence<I...>) {
-  return std::array<Kernel, sizeof...(I)>{kernel<I>()...};
-}
-(std::make_index_sequence<kRopeVariants.size()>{});
+});
 
 ops::RopeStrides in_bytes(const ops::RopeStrides& s, brim_dtype dtype) {
   const int64_t size = core::element_size(dtype);
@@ -178,6 +170,14 @@ Params make_params(const brim_rope_args& args, const ops::RopeProblem& problem, 
 
 }  // namespace
 
+Status rope_launch_failure(const char* op, const brim_rope_args& args, int error) {
+  char doing[384];
+  std::snprintf(doing, sizeof doing, "launching on cuda:%d, q %s, k %s", args.q.device_index,
+                core::shape_text(args.q).text,
+                core::present(args.k) ? core::shape_text(args.k).text : "absent");
+  return cuda_failure(op, static_cast<cudaError_t>(error), doing);
+}
+
 Status launch_rope(const char* op, const brim_rope_args& args, const ops::RopeProblem& problem,
                    const RopePlan& plan) {
   if (plan.launches == 0) return core::success();
@@ -195,12 +195,7 @@ Status launch_rope(const char* op, const brim_rope_args& args, const ops::RopePr
                              dim3(static_cast<unsigned>(rope_blocks(l))), threads, values, 0,
                              static_cast<cudaStream_t>(args.run.stream));
   }
-  if (error == cudaSuccess) return core::success();
-  char doing[384];
-  std::snprintf(doing, sizeof doing, "launching on cuda:%d, q %s, k %s", args.q.device_index,
-                core::shape_text(args.q).text,
-                core::present(args.k) ? core::shape_text(args.k).text : "absent");
-  return cuda_failure(op, error, doing);
+  return error == cudaSuccess ? core::success() : rope_launch_failure(op, args, error);
 }
 
 }  // namespace brim::cuda

@@ -9,4 +9,7 @@ namespace brim::cuda {
 Status launch_rope(const char* op, const brim_rope_args& args, const ops::RopeProblem& problem,
                    const RopePlan& plan);
 
+// What both forms say of a launch that failed with a cudaError_t.
+Status rope_launch_failure(const char* op, const brim_rope_args& args, int error);
+
 }  // namespace brim::cuda

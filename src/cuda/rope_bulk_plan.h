@@ -1,18 +1,13 @@
-// RoPE's bulk form: which problems it serves, how they are cut into tiles, and what a tile's runs of memory
-// are. Run by the kernel and, without a GPU, by the plan sweep.
-//
-// A CTA rotates one tile of some tokens and heads, which bulk copies bring into shared memory. A tile consists
-// of runs: stretches that are contiguous both where they are read and where they are written.
+// RoPE's bulk form: which problems it serves and how they are cut into tiles (rope_bulk_index.h), a pure
+// function of the problem and the device, and the closed list of its kernels.
 #pragma once
 
 #include <algorithm>
 #include <array>
-#include <cstdint>
 #include <cstdio>
 
 #include "core/device_props.h"
-#include "cuda/divider.h"
-#include "cuda/rope_index.h"
+#include "cuda/rope_bulk_index.h"
 
 namespace brim::cuda {
 
@@ -45,115 +40,9 @@ inline constexpr int64_t kBulkHeadsLeastBytes = 32 << 20;
 // There, neighbouring runs of the same heads go side by side, for whole DRAM pages, but not all of a
 // sequence: cos and sin shall still be in the L2 cache for the next heads.
 inline constexpr int kBulkSideShift = 4;
-inline constexpr int kBulkMostThreads = 256;
 inline constexpr int kBulkMostRuns = 32;  // of a tile: a lane of the warp that loads looks after each
 inline constexpr int kBulkMostGridYZ = 65535;
-inline constexpr int kBulkBarrierBytes = 128;     // before the tile
 inline constexpr int kBulkMostShared = 48 << 10;  // that every kernel may ask for at its launch
-
-// q or k; strides in bytes.
-struct BulkTensor {
-  int64_t from_batch, to_batch;
-  int32_t from_token, to_token, from_head, to_head;
-  int32_t heads;
-
-  bool operator==(const BulkTensor&) const = default;
-};
-
-struct RopeBulk {
-  brim_dtype dtype;
-  int32_t vector_bytes;
-  PairOrder order;
-  // A run is heads of a token, or of all the tile's tokens where these adjoin; else tokens of a head.
-  bool by_token;
-  bool joined;  // by_token: the tile's tokens are one run (of q, and of k)
-  bool edges;   // runs begin or end off the 16-byte grid
-  BulkTensor q, k;
-  int32_t head_bytes, rotary_dim;
-  // A tile is heads_per_tile heads, of q or of k or all of both, of tile_tokens tokens; threads are (column,
-  // token, head).
-  int32_t pair_columns, tile_tokens, head_lanes, heads_per_tile;
-  // Tiles of heads: the first one of k's; 0 where a tile has all heads.
-  int32_t first_k_tile;
-  // The grid: x is 2^side_shift tiles of neighbouring tokens for the first heads, then for the next heads ..; y
-  // goes on to the next tokens; z is the batch, or, with one batch, goes on where y ends. All tokens are one batch
-  // where they lie at one stride.
-  int32_t side_shift, grid_x, grid_y, grid_z;
-  int32_t batches, tokens;
-  int32_t seq;  // of the tables: token = batch * seq + place
-  Divider by_seq;
-  int32_t tile_bytes;
-
-  bool operator==(const RopeBulk&) const = default;
-};
-
-constexpr int bulk_threads(const RopeBulk& r) { return r.pair_columns * r.tile_tokens * r.head_lanes; }
-
-struct BulkTile {
-  int32_t batch, token, tokens;  // no tokens: beyond the last one
-  int32_t q_first, k_first;      // heads of q, and of k
-  int32_t q_heads, k_heads;
-};
-
-constexpr BulkTile bulk_tile(const RopeBulk& r, int32_t x, int32_t y, int32_t z) {
-  BulkTile t{};
-  const bool one_batch = r.batches == 1;
-  const int32_t head_tile = x >> r.side_shift, beside = x & ((1 << r.side_shift) - 1);
-  const int32_t group = y + (one_batch ? z * r.grid_y : 0);
-  t.batch = one_batch ? 0 : z;
-  t.token = ((group << r.side_shift) + beside) * r.tile_tokens;
-  t.tokens = std::min(r.tokens - t.token, r.tile_tokens);
-  t.q_first = head_tile * r.heads_per_tile;
-  t.q_heads = std::max(std::min(r.q.heads - t.q_first, r.heads_per_tile), 0);
-  t.k_first = (head_tile - r.first_k_tile) * r.heads_per_tile;
-  t.k_heads = t.k_first < 0 ? 0 : std::min(r.k.heads - t.k_first, r.heads_per_tile);
-  return t;
-}
-
-// In shared memory: q's runs, then k's, each at a multiple of 16 bytes; with edges, each run 0 to 15 bytes
-// after its start, at the place on the 16-byte grid that it has in memory.
-constexpr int bulk_run_bytes(const RopeBulk& r, const BulkTile& t, int heads) {
-  return r.head_bytes * (r.by_token ? heads : 1) * (r.by_token && !r.joined ? 1 : t.tokens);
-}
-constexpr int bulk_run_pitch(const RopeBulk& r, int run_bytes) {
-  return (run_bytes + (r.edges ? 30 : 15)) & ~15;
-}
-// With no heads, runs may be empty.
-constexpr int bulk_runs(const RopeBulk& r, const BulkTile& t, int heads) {
-  return !r.by_token ? heads : r.joined ? 1 : t.tokens;
-}
-constexpr int bulk_part_bytes(const RopeBulk& r, const BulkTile& t, int heads) {
-  return heads == 0 ? 0 : bulk_runs(r, t, heads) * bulk_run_pitch(r, bulk_run_bytes(r, t, heads));
-}
-
-// Byte offset of a head from the tensor's first element, where it is read and where it is written.
-constexpr int64_t bulk_from(const BulkTensor& x, int batch, int token, int head) {
-  const int64_t at = static_cast<int64_t>(token) * x.from_token + static_cast<int64_t>(head) * x.from_head;
-  return batch == 0 ? at : at + batch * x.from_batch;
-}
-constexpr int64_t bulk_to(const BulkTensor& x, int batch, int token, int head) {
-  const int64_t at = static_cast<int64_t>(token) * x.to_token + static_cast<int64_t>(head) * x.to_head;
-  return batch == 0 ? at : at + batch * x.to_batch;
-}
-
-// In shared memory, from one head to the next of a token.
-constexpr int bulk_head_pitch(const RopeBulk& r, const BulkTile& t) {
-  return r.by_token ? r.head_bytes : bulk_run_pitch(r, bulk_run_bytes(r, t, 1));
-}
-// In shared memory, where a token's first head of q stands; of k less the heads of q before it, so that heads
-// count on from q to k.
-constexpr int bulk_start(const RopeBulk& r, const BulkTile& t, int token, bool is_k) {
-  const int at = is_k ? bulk_part_bytes(r, t, t.q_heads) - t.q_heads * bulk_head_pitch(r, t) : 0;
-  if (!r.by_token) return at + token * r.head_bytes;
-  const int heads = is_k ? t.k_heads : t.q_heads;
-  const int place =
-      r.edges ? static_cast<int>(bulk_from(is_k ? r.k : r.q, t.batch, t.token + (r.joined ? 0 : token),
-                                           is_k ? t.k_first : t.q_first) &
-                                 15)
-              : 0;
-  return at + place +
-         token * (r.joined ? heads * r.head_bytes : bulk_run_pitch(r, bulk_run_bytes(r, t, heads)));
-}
 
 // Every kernel that is built.
 struct BulkVariant {
@@ -168,7 +57,7 @@ inline constexpr auto kBulkVariants = [] {
   for (brim_dtype dtype : {BRIM_FLOAT32, BRIM_BFLOAT16, BRIM_FLOAT16})
     for (int bytes : {16, 8, 4})
       for (PairOrder order : {PairOrder::half, PairOrder::interleaved})
-        for (bool edges : {false, true})  // vectors of 16 bytes: every head begins and ends on the grid
+        for (bool edges : {false, true})  // vectors of 16 bytes: every head is whole ones
           if (bytes < 16 || !edges) list[n++] = {dtype, bytes, order, edges};
   return list;
 }();
@@ -184,7 +73,6 @@ constexpr int bulk_variant_index(const RopeBulk& r) {
 
 namespace bulk_detail {
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 // The fewest heads whose bytes are a multiple of `bytes`, a power of two.
 constexpr int64_t heads_in(int64_t bytes, int64_t head_bytes) {
   return bytes / std::min(bytes, head_bytes & -head_bytes);
@@ -213,7 +101,7 @@ constexpr bool same_place(const Strides& t) {
          (t.from.head - t.to.head) % 16 == 0;
 }
 // Tokens that adjoin are no starts of runs; neither are heads that do.
-constexpr bool on_grid(const ops::RopeStrides& a, bool by_head) {
+constexpr bool aligned(const ops::RopeStrides& a, bool by_head) {
   return a.batch % 16 == 0 && (by_head ? a.head : a.seq) % 16 == 0;
 }
 constexpr bool in_32_bits(const Strides& t) {
@@ -221,14 +109,11 @@ constexpr bool in_32_bits(const Strides& t) {
     if (s->seq > INT32_MAX || s->head > INT32_MAX || s->seq < INT32_MIN || s->head < INT32_MIN) return false;
   return true;
 }
+constexpr BulkStrides in_32_bits_of(const ops::RopeStrides& s) {
+  return {s.batch, static_cast<int32_t>(s.seq), static_cast<int32_t>(s.head)};
+}
 constexpr BulkTensor tensor(const Strides& t) {
-  return {t.from.batch,
-          t.to.batch,
-          static_cast<int32_t>(t.from.seq),
-          static_cast<int32_t>(t.to.seq),
-          static_cast<int32_t>(t.from.head),
-          static_cast<int32_t>(t.to.head),
-          static_cast<int32_t>(t.heads)};
+  return {in_32_bits_of(t.from), in_32_bits_of(t.to), static_cast<int32_t>(t.heads)};
 }
 
 }  // namespace bulk_detail
@@ -251,7 +136,7 @@ constexpr bool plan_rope_bulk(const ops::RopeProblem& p, const core::DeviceProps
   if (plain_vector < 4) return false;
   constexpr int64_t most_shared = kBulkMostShared - kBulkBarrierBytes;
   const int64_t head_bytes = p.head_dim * size, heads = p.q_heads + p.k_heads;
-  if (head_bytes > most_shared - 32 || heads > INT32_MAX || p.batch * p.seq > 1 << 30 ||
+  if (head_bytes > most_shared - 32 || heads > 1 << 30 || p.batch * p.seq > 1 << 30 ||
       p.table_rows > INT32_MAX)
     return false;
 
@@ -343,12 +228,12 @@ constexpr bool plan_rope_bulk(const ops::RopeProblem& p, const core::DeviceProps
   r.grid_y = static_cast<int32_t>(y);
   r.grid_z = static_cast<int32_t>(z);
 
-  const bool tile_on_grid = one ? all([&](const Strides& t) { return t.heads * head_bytes % 16 == 0; })
+  const bool tile_aligned = one ? all([&](const Strides& t) { return t.heads * head_bytes % 16 == 0; })
                                 : r.heads_per_tile * head_bytes % 16 == 0 &&
                                       p.q_heads * head_bytes % 16 == 0 && p.k_heads * head_bytes % 16 == 0;
-  const bool runs_on_grid =
-      r.by_token ? tile_on_grid : r.tile_tokens * head_bytes % 16 == 0 && r.tokens * head_bytes % 16 == 0;
-  r.edges = !runs_on_grid || !all([&](const Strides& t) { return on_grid(t.from, !r.by_token); });
+  const bool runs_aligned =
+      r.by_token ? tile_aligned : r.tile_tokens * head_bytes % 16 == 0 && r.tokens * head_bytes % 16 == 0;
+  r.edges = !runs_aligned || !all([&](const Strides& t) { return aligned(t.from, !r.by_token); });
   if (r.edges && !r.by_token) return false;
   const BulkTile t =
       bulk_tile(r, 0, 0, 0);  // the first one has most of everything, or else that of k's heads

@@ -17,6 +17,8 @@ using ops::PairOrder;
 
 inline constexpr int kMostThreadsZ = 64;  // of blockDim.z
 
+constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
 // One kernel: what is fixed when it is compiled.
 struct RopeVariant {
   brim_dtype dtype;

@@ -73,8 +73,6 @@ struct RopePlan {
 
 namespace rope_plan_detail {
 
-constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 // The part of a problem that one launch covers.
 struct Part {
   brim_dtype dtype;

@@ -1,8 +1,10 @@
 #include "cuda/runtime.h"
 
+#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "cuda/backend.h"
 
@@ -68,8 +70,14 @@ Status device_props(const char* op, int device, const core::DeviceProps** props)
     }
     auto fresh = std::make_unique<Entry>();
     std::snprintf(fresh->name, sizeof fresh->name, "%s", p.name);
+    // A build for older devices runs on newer ones, but has no bulk copies. Where nothing runs at all, the launch
+    // will say so.
+    const int own = p.major * 10 + p.minor;
+    int loaded = own;
+    const DeviceGuard guard(device);
+    if (guard.error() != cudaSuccess || loaded_capability(&loaded) != cudaSuccess) cudaGetLastError();
     fresh->props = {fresh->name,
-                    p.major * 10 + p.minor,
+                    std::min(own, loaded),
                     p.multiProcessorCount,
                     p.maxThreadsPerMultiProcessor,
                     p.regsPerMultiprocessor,
@@ -92,9 +100,12 @@ Status backend_status() {
                          e == cudaSuccess ? "the driver lists none" : cudaGetErrorString(e));
   }
   for (int device = 0; device < count; ++device) {
-    const core::DeviceProps* props;
-    BRIM_TRY(device_props("cuda", device, &props));
-    if (props->compute_capability >= kOldestCapability) return core::success();
+    int major = 0, minor = 0;
+    for (const auto& [number, attribute] : {std::pair{&major, cudaDevAttrComputeCapabilityMajor},
+                                            std::pair{&minor, cudaDevAttrComputeCapabilityMinor}})
+      if (const cudaError_t e = cudaDeviceGetAttribute(number, attribute, device); e != cudaSuccess)
+        return cuda_failure("cuda", e, "reading a device's compute capability");
+    if (major * 10 + minor >= kOldestCapability) return core::success();
   }
   return core::failure(BRIM_NOT_AVAILABLE, "cuda: no GPU here has compute capability %d.%d or newer",
                        kOldestCapability / 10, kOldestCapability % 10);

@@ -8,8 +8,12 @@
 
 namespace brim::cuda {
 
-// Facts of a GPU, read once per process and never changed.
+// Facts of a GPU that is to be used, read once per process and never changed.
 Status device_props(const char* op, int device, const core::DeviceProps** props);
+
+// What of brim runs on the current device: 80 where that is the code for compute capability 8.0, compiled anew by
+// the driver.
+cudaError_t loaded_capability(int* capability);
 
 // Makes `device` current while it lives, and the former one afterwards. Where it is current already, nothing
 // is called.

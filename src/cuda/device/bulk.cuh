@@ -12,25 +12,26 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
-// ---- barriers in shared memory, 8 bytes each ----
+// ---- mbarriers: in shared memory, 8 bytes each ----
 
-__device__ __forceinline__ void barrier_init(uint64_t* b, int arrivals) {
+__device__ __forceinline__ void mbarrier_init(uint64_t* b, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(arrivals) : "memory");
 }
-// After the inits, by the thread that made them; a __syncthreads must follow.
-__device__ __forceinline__ void barrier_init_fence() {
+// After the inits, by the thread that made them. Other threads come to the mbarriers behind a __syncwarp or
+// __syncthreads.
+__device__ __forceinline__ void mbarrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
-__device__ __forceinline__ void barrier_arrive(uint64_t* b) {
+__device__ __forceinline__ void mbarrier_arrive(uint64_t* b) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(shared_address(b)) : "memory");
 }
 // More bytes of bulk loads for the present phase to wait for.
-__device__ __forceinline__ void barrier_expect(uint64_t* b, uint32_t bytes) {
+__device__ __forceinline__ void mbarrier_expect(uint64_t* b, uint32_t bytes) {
   asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(bytes)
                : "memory");
 }
 // Until the phase of this parity is over.
-__device__ __forceinline__ void barrier_wait(uint64_t* b, uint32_t parity) {
+__device__ __forceinline__ void mbarrier_wait(uint64_t* b, uint32_t parity) {
   uint32_t done;
   do {
     asm volatile("{.reg .pred p; mbarrier.try_wait.parity.shared::cta.b64 p, [%1], %2; selp.u32 %0, 1, 0, p;}"

@@ -19,16 +19,16 @@ __global__ void __launch_bounds__(32) copy_ring(char* to, const char* from, size
   if (blockIdx.x == 0 && tail < bytes) to[tail] = from[tail];
   if (threadIdx.x != 0) return;
 
-  for (int i = 0; i < Slots; ++i) barrier_init(&full[i], 1);
-  barrier_init_fence();
+  for (int i = 0; i < Slots; ++i) mbarrier_init(&full[i], 1);
+  mbarrier_init_fence();
   const size_t stride = static_cast<size_t>(gridDim.x) * SlotBytes;
   const auto part = [&](size_t at) {
     return static_cast<uint32_t>(whole - at < SlotBytes ? whole - at : SlotBytes);
   };
   size_t next = static_cast<size_t>(blockIdx.x) * SlotBytes;  // what is loaded next
   const auto load = [&](int slot) {
-    barrier_expect(&full[slot], part(next));
-    barrier_arrive(&full[slot]);
+    mbarrier_expect(&full[slot], part(next));
+    mbarrier_arrive(&full[slot]);
     bulk_load(slots + slot * SlotBytes, from + next, part(next), &full[slot]);
     next += stride;
   };
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(32) copy_ring(char* to, const char* from, size
   int slot = 0, former = -1;
   uint32_t parity = 0;
   for (; at < whole; at += stride) {
-    barrier_wait(&full[slot], parity);
+    mbarrier_wait(&full[slot], parity);
     bulk_store(to + at, slots + slot * SlotBytes, part(at));
     bulk_commit();
     // The slot before this one is free when its store has read it: that had a turn's time to do so.
@@ -52,6 +52,8 @@ __global__ void __launch_bounds__(32) copy_ring(char* to, const char* from, size
     }
   }
   bulk_wait_read<0>();  // shared memory is not this CTA's any more once it ends
+#else
+  __trap();  // no plan picks this form where the code is not for it
 #endif
 }
 

@@ -1,4 +1,4 @@
-// RoPE's bulk form (rope_bulk_plan.h): for Hopper and newer, the same bits as the plain form.
+// RoPE's bulk form (rope_bulk_index.h): for Hopper and newer, the same bits as the plain form.
 //
 // A CTA rotates one tile. Bulk copies bring it into shared memory, so that what is on its way costs no
 // registers, while the threads fetch their columns of cos and sin; there are many small CTAs on an SM, and
@@ -9,7 +9,7 @@
 
 #include "cuda/device/bulk.cuh"
 #include "cuda/device/rope.cuh"
-#include "cuda/rope_bulk_plan.h"
+#include "cuda/rope_bulk_index.h"
 
 namespace brim::cuda {
 
@@ -30,8 +30,8 @@ inline BulkParams make_bulk_params(const brim_rope_args& args, const ops::RopePr
           make_rope_tables(args, problem)};
 }
 
-// A run of a tile: where it is read and written, and in shared memory. Its first `head` bytes are before the
-// 16-byte grid, the `middle` ones on it, the rest after.
+// A run of a tile: where it is read and written, and in shared memory. Its `middle` bytes, after the first
+// `head` ones, are whole 16 bytes in memory.
 struct Run {
   const char* in;
   char *out, *place;
@@ -48,8 +48,8 @@ __device__ __forceinline__ Run tile_run(const BulkParams& p, const BulkTile& t, 
   const int token = t.token + (r.by_token ? index : 0);
   const int head = (is_k ? t.k_first : t.q_first) + (r.by_token ? 0 : index);
   Run run;
-  run.in = (is_k ? p.k_in : p.q_in) + bulk_from(x, t.batch, token, head);
-  run.out = (is_k ? p.k_out : p.q_out) + bulk_to(x, t.batch, token, head);
+  run.in = (is_k ? p.k_in : p.q_in) + bulk_offset(x.from, t.batch, token, head);
+  run.out = (is_k ? p.k_out : p.q_out) + bulk_offset(x.to, t.batch, token, head);
   run.bytes = index < bulk_runs(r, t, heads) ? bulk_run_bytes(r, t, heads) : 0;
   run.place = data + (is_k ? bulk_part_bytes(r, t, t.q_heads) : 0) + index * bulk_run_pitch(r, run.bytes);
   run.head = 0;
@@ -63,7 +63,7 @@ __device__ __forceinline__ Run tile_run(const BulkParams& p, const BulkTile& t, 
   return run;
 }
 
-// use(byte) for each 4-byte word of the run that is off the grid.
+// use(byte) for each 4-byte word of the run outside its middle.
 template <class Use>
 __device__ __forceinline__ void each_edge(const Run& run, Use use) {
 #pragma unroll 1
@@ -75,7 +75,7 @@ __device__ __forceinline__ void each_edge(const Run& run, Use use) {
 template <bool kEdges>
 __device__ __forceinline__ void load_run(const Run& run, uint64_t* full) {
   if (run.middle > 0) {
-    barrier_expect(full, run.middle);
+    mbarrier_expect(full, run.middle);
     bulk_load(run.place + run.head, run.in + run.head, run.middle, full);
   }
   if constexpr (kEdges)
@@ -143,8 +143,8 @@ __global__ void __launch_bounds__(kBulkMostThreads, 4) rope_bulk(const __grid_co
   Run q, k;
   if (thread < 32) {
     if (thread == 0) {
-      barrier_init(full, 1);
-      barrier_init_fence();
+      mbarrier_init(full, 1);
+      mbarrier_init_fence();
     }
     __syncwarp();
     q = tile_run<kEdges>(p, t, false, thread, data);
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kBulkMostThreads, 4) rope_bulk(const __grid_co
     k = tile_run<kEdges>(p, t, true, thread, data);
     load_run<kEdges>(k, full);
     __syncwarp();
-    if (thread == 0) barrier_arrive(full);
+    if (thread == 0) mbarrier_arrive(full);
   }
 
   // All that can be done before the tile is there.
@@ -167,7 +167,7 @@ __global__ void __launch_bounds__(kBulkMostThreads, 4) rope_bulk(const __grid_co
   char* const k_at = data + bulk_start(r, t, token_lane, true) + first;
 
   __syncthreads();  // the barrier is there for everybody
-  barrier_wait(full, 0);
+  mbarrier_wait(full, 0);
   for (int head = head_lane; head < heads; head += U * r.head_lanes) {
     Raw<Bytes> a[U], b[U];
     const auto at = [&](int h) { return (h < t.q_heads ? q_at : k_at) + h * pitch; };
@@ -195,6 +195,8 @@ __global__ void __launch_bounds__(kBulkMostThreads, 4) rope_bulk(const __grid_co
     bulk_commit();
     bulk_wait_read<0>();  // shared memory is not this CTA's any more once it ends
   }
+#else
+  __trap();  // the plan asks device_props(), which knows the code that was loaded
 #endif
 }
 

@@ -1,7 +1,9 @@
 // Kernels that are written in the words of src/cuda/device/bulk.cuh run on the CPU: this file stands in for
-// that one, a thread of the CPU for each of a CTA's, one CTA after the other. What it shows: every index and
-// bit, each hand-over between warps (a wait that is never answered ends the test), accesses off the 16-byte
-// grid. What it does not: the memory model of a GPU (bulk copies are done at once) and speed.
+// that one, a thread of the CPU for each of a CTA's, one CTA after the other in an order of chance. Bulk copies
+// are done as late as the kernel allows: loads when somebody waits for their mbarrier, the last one issued first;
+// stores when their thread waits until they have read. What it shows: every index and bit, each hand-over between
+// warps (a wait that is never answered, or left out, ends the test), copies that are not aligned. What it does
+// not: fences, and speed.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -19,6 +21,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <numeric>
+#include <random>
 #include <thread>
 #include <vector>
 
@@ -77,6 +81,13 @@ struct Phases {
   unsigned phase;
 };
 
+struct Copy {
+  void* to;
+  const void* from;
+  uint32_t bytes;
+  uint64_t* full;  // of a load
+};
+
 struct Cta {
   explicit Cta(int threads) : all(threads) {
     for (int i = 0; i < threads; i += 32)
@@ -88,19 +99,35 @@ struct Cta {
     b.missing = b.arrivals;
     changed.notify_all();
   }
+  void finish_loads(const uint64_t* b) {
+    for (size_t i = loads.size(); i-- > 0;) {
+      const Copy load = loads[i];
+      if (load.full != b) continue;
+      loads.erase(loads.begin() + static_cast<std::ptrdiff_t>(i));
+      std::memcpy(load.to, load.from, load.bytes);
+      phases.at(b).bytes -= load.bytes;
+      settle(phases.at(b));
+    }
+  }
   std::barrier<> all;
   std::vector<std::unique_ptr<std::barrier<>>> warps;
   std::mutex mutex;
   std::condition_variable changed;
   std::map<const uint64_t*, Phases> phases;
+  std::vector<Copy> loads;  // issued, not done
 };
 inline Cta* cta;
+// Of a thread: by bulk group, the last one not committed yet.
+inline thread_local std::vector<std::vector<Copy>> stores;
 
 // kernel() by the threads of each CTA of the grid.
 inline void run(Index grid, Index threads, const std::function<void()>& kernel) {
   gridDim = grid;
   blockDim = threads;
-  for (unsigned block = 0; block < grid.x * grid.y * grid.z; ++block) {
+  std::vector<unsigned> blocks(grid.x * grid.y * grid.z);
+  std::iota(blocks.begin(), blocks.end(), 0u);
+  std::shuffle(blocks.begin(), blocks.end(), std::mt19937(static_cast<unsigned>(blocks.size())));
+  for (const unsigned block : blocks) {
     blockIdx = {block % grid.x, block / grid.x % grid.y, block / grid.x / grid.y};
     Cta here(static_cast<int>(threads.x * threads.y * threads.z));
     cta = &here;
@@ -111,15 +138,19 @@ inline void run(Index grid, Index threads, const std::function<void()>& kernel) 
         for (unsigned x = 0; x < threads.x; ++x)
           running.emplace_back([&, x, y, z] {
             threadIdx = {x, y, z};
+            stores.assign(1, {});
             kernel();
+            for (const auto& group : stores)
+              if (!group.empty()) give_up("ends before its bulk stores have read shared memory");
           });
     for (std::thread& t : running) t.join();
+    if (!here.loads.empty()) give_up("ends with bulk loads on their way");
   }
 }
 
-inline void check_grid(const void* to, const void* from, uint32_t bytes) {
+inline void check_aligned(const void* to, const void* from, uint32_t bytes) {
   if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from) | bytes) % 16)
-    give_up("a bulk copy off the 16-byte grid");
+    give_up("a bulk copy that is not aligned to 16 bytes");
 }
 inline void check_shared(const void* p, uint32_t bytes) {
   const char* at = static_cast<const char*>(p);
@@ -130,48 +161,56 @@ inline void check_shared(const void* p, uint32_t bytes) {
 
 inline void __syncthreads() { emulation::cta->all.arrive_and_wait(); }
 inline void __syncwarp() { emulation::cta->warps[thread_in_cta() / 32]->arrive_and_wait(); }
-inline void barrier_init(uint64_t* b, int arrivals) {
+inline void mbarrier_init(uint64_t* b, int arrivals) {
   emulation::cta->phases[b] = {arrivals, arrivals, 0, 0};
 }
-inline void barrier_init_fence() {}
-inline void barrier_arrive(uint64_t* b) {
+inline void mbarrier_init_fence() {}
+inline void mbarrier_arrive(uint64_t* b) {
   emulation::Cta& c = *emulation::cta;
   const std::lock_guard lock(c.mutex);
   emulation::Phases& p = c.phases.at(b);
   --p.missing;
   c.settle(p);
 }
-inline void barrier_expect(uint64_t* b, uint32_t bytes) {
+inline void mbarrier_expect(uint64_t* b, uint32_t bytes) {
   emulation::Cta& c = *emulation::cta;
   const std::lock_guard lock(c.mutex);
   c.phases.at(b).bytes += bytes;
 }
-inline void barrier_wait(uint64_t* b, uint32_t parity) {
+inline void mbarrier_wait(uint64_t* b, uint32_t parity) {
   emulation::Cta& c = *emulation::cta;
   std::unique_lock lock(c.mutex);
-  const emulation::Phases& p = c.phases.at(b);
-  if (!c.changed.wait_for(lock, std::chrono::seconds(60), [&] { return (p.phase & 1) != parity; }))
+  const auto over = [&] {
+    c.finish_loads(b);
+    return (c.phases.at(b).phase & 1) != parity;
+  };
+  if (!c.changed.wait_for(lock, std::chrono::seconds(60), over))
     emulation::give_up("waits for a barrier that nobody completes");
 }
 
 inline void bulk_load(void* to, const void* from, uint32_t bytes, uint64_t* full) {
-  emulation::check_grid(to, from, bytes);
+  emulation::check_aligned(to, from, bytes);
   emulation::check_shared(to, bytes);
-  std::memcpy(to, from, bytes);
   emulation::Cta& c = *emulation::cta;
   const std::lock_guard lock(c.mutex);
-  emulation::Phases& p = c.phases.at(full);
-  p.bytes -= bytes;
-  c.settle(p);
+  std::memset(to, 0xcd, bytes);
+  c.loads.push_back({to, from, bytes, full});
+  c.changed.notify_all();  // somebody may wait already
 }
 inline void bulk_store(void* to, const void* from, uint32_t bytes) {
-  emulation::check_grid(to, from, bytes);
+  emulation::check_aligned(to, from, bytes);
   emulation::check_shared(from, bytes);
-  std::memcpy(to, from, bytes);
+  emulation::stores.back().push_back({to, from, bytes, nullptr});
 }
-inline void bulk_commit() {}
+inline void bulk_commit() { emulation::stores.emplace_back(); }
 template <int Pending>
-void bulk_wait_read() {}
+void bulk_wait_read() {
+  auto& groups = emulation::stores;
+  while (groups.size() > Pending + 1) {
+    for (const emulation::Copy& store : groups.front()) std::memcpy(store.to, store.from, store.bytes);
+    groups.erase(groups.begin());
+  }
+}
 inline void bulk_store_fence() {}
 
 }  // namespace brim::cuda
