@@ -4,16 +4,14 @@ The ops (torch/rope.cpp) convert tensors and call the core, which checks shapes,
 autograd Functions, what the core cannot see (types as TypeError, leaves, version counters) and the ops' fakes.
 """
 
-import itertools
-
 import torch
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
-from . import _checks
-from ._autograd import Function, apply_of
+from ._autograd import Function, apply_of, is_recorded
 from ._checks import is_integer
 from ._layout import ORDER_OF_INPUT, axis_order, empty_in_order
+from ._rope_checks import CPU_TYPES, TYPES, check_positions, option_error, packed_sections, type_error
 
 _creation_meta = torch._C._autograd._get_creation_meta
 _ORDINARY_VIEW = torch._C._autograd.CreationMeta.DEFAULT
@@ -27,7 +25,6 @@ _LAYOUTS = {"bhsd": 0, "bshd": 1 << 32, "thd": 2 << 32}
 _PAIRINGS = {False: 0, True: 1 << 34, "to_half": 2 << 34}
 _INVERSE = 1 << 36
 _SECTIONS_INTERLEAVED = 1 << 37
-_MOST_SECTION = (1 << 21) - 1
 
 
 def rope(
@@ -69,35 +66,34 @@ def rope(
         types = (q.dtype, None if k is None else k.dtype, cos.dtype, sin.dtype)
     except AttributeError:
         types = None
-    if types not in _TYPES and (types not in _CPU_TYPES or q.is_cuda):
-        raise _type_error(q, k, cos, sin)
+    if types not in TYPES and (types not in CPU_TYPES or q.is_cuda):
+        raise type_error(q, k, cos, sin)
     if cos.requires_grad or sin.requires_grad:
         raise ValueError(
             f"rope: {'cos' if cos.requires_grad else 'sin'} requires grad, and brim.rope computes no gradient for the "
             "tables; pass cos.detach() and sin.detach()"
         )
-    layout_bits, pairing_bits = _LAYOUTS.get(layout), _PAIRINGS.get(interleaved)
-    if layout_bits is None:
-        raise ValueError(f"rope: layout is {layout!r}, expected 'bhsd', 'bshd' or 'thd'")
-    if pairing_bits is None:
-        raise ValueError(f"rope: interleaved is {interleaved!r}, expected False, True or 'to_half'")
+    try:
+        options = _LAYOUTS[layout] + _PAIRINGS[interleaved]
+    except (KeyError, TypeError):  # a list, say, is no key
+        raise option_error(layout, interleaved) from None
     if rotary_dim is None:
         rotary_dim = 0  # the core's word for "infer it"
     elif not is_integer(rotary_dim):
         raise TypeError(f"rope: rotary_dim is {rotary_dim!r}, expected an integer or None")
     elif not 0 < rotary_dim < 1 << 32:
         raise ValueError(f"rope: rotary_dim is {rotary_dim}, expected an even number from 2 to head_dim, or None")
-    options = rotary_dim + layout_bits + pairing_bits
+    options += rotary_dim
     if inverse:
         options += _INVERSE
     if sections is None:
         sections = 0
     else:
-        sections = _packed_sections(sections)
+        sections = packed_sections(sections)
         if sections_interleaved:
             options += _SECTIONS_INTERLEAVED
     if position_ids is not None:
-        _check_positions(position_ids, cos)
+        check_positions(position_ids, cos)
     call = cos, sin, position_ids, options, sections
     return _rotate_in_place(q, k, call) if inplace else _rotate(q, k, call, ORDER_OF_INPUT)
 
@@ -106,7 +102,10 @@ def _rotate(q, k, call, orders):
     """`call`: the ops' arguments from cos to sections. `orders`: of the outputs' axes (_layout.py), q's in the lower 32
     bits, k's above."""
     # Inside a level of forward-mode derivatives the Function says that it has none; the op alone would drop them.
-    if _is_tracked(q, k) or forward_ad._current_level >= 0:
+    forward_mode = forward_ad._current_level >= 0
+    if forward_mode:
+        _check_no_tangents(cos=call[0], sin=call[1])
+    if forward_mode or is_recorded(q, k):
         if k is q:  # torch.compile loses one of the two gradients of a tensor that a Function takes twice (torch 2.11)
             k = k.view_as(k)
         out = apply_of(_Rope)(q, k, call, orders)
@@ -121,8 +120,10 @@ def _order_of_q(orders):
     return orders if orders == ORDER_OF_INPUT else orders & 0xFFFFFFFF
 
 
-def _is_tracked(q, k):
-    return torch.is_grad_enabled() and (q.requires_grad or (k is not None and k.requires_grad))
+def _check_no_tangents(**tables):
+    for name, table in tables.items():
+        if forward_ad.unpack_dual(table).tangent is not None:
+            raise NotImplementedError(f"rope: {name} has a tangent, and brim.rope has no forward-mode derivatives")
 
 
 class _Rope(Function):
@@ -157,7 +158,9 @@ def _rotate_in_place(q, k, call):
     if forward_ad._current_level >= 0:
         raise NotImplementedError("rope: inplace=True has no forward-mode derivatives")
     tensors = (q,) if k is None else (q, k)
-    if not _is_tracked(q, k):
+    if (q.is_inference() or (k is not None and k.is_inference())) and not torch.is_inference_mode_enabled():
+        raise RuntimeError("rope: q or k was made in inference mode and cannot be changed in place outside of it")
+    if not is_recorded(q, k):
         _rope_in_place(q, k, *call)
         torch.autograd.graph.increment_version(tensors)
         return q, k
@@ -245,68 +248,6 @@ def _transposed(ctx):
 
 def _buffer(x):
     return x._base if x._is_view() else x
-
-
-_NARROW = (torch.float32, torch.bfloat16, torch.float16)
-_TYPES = frozenset(
-    (q, k, table, table)
-    for q, k, table in itertools.product(_NARROW, (None, *_NARROW), _NARROW)
-    if not {torch.bfloat16, torch.float16} <= {q, k, table}
-)
-_CPU_TYPES = frozenset((torch.float64, k, torch.float64, torch.float64) for k in (None, torch.float64))
-
-
-def _type_error(q, k, cos, sin):
-    named = {"q": q, "k": k, "cos": cos, "sin": sin}
-    if k is None:
-        del named["k"]
-    for name, x in named.items():
-        if not isinstance(x, torch.Tensor):
-            return TypeError(f"rope: {name} is a {type(x).__name__}, expected a torch.Tensor")
-
-    def type_of(name):
-        return str(named[name].dtype).removeprefix("torch.")
-
-    for name, x in named.items():
-        if x.dtype not in (*_NARROW, torch.float64):
-            return TypeError(f"rope: {name} is {type_of(name)}, expected float32, bfloat16, float16 or float64")
-    if cos.dtype != sin.dtype:
-        return TypeError(f"rope: sin is {type_of('sin')}, cos is {type_of('cos')}; they must have one type")
-    for a, b in itertools.combinations(named, 2):
-        if {named[a].dtype, named[b].dtype} in (
-            {torch.bfloat16, torch.float16},
-            *({torch.float64, n} for n in _NARROW),
-        ):
-            return TypeError(
-                f"rope: {a} is {type_of(a)} and {b} is {type_of(b)}; these two types do not mix in one call"
-            )
-    return TypeError("rope: q is float64, which is for the CPU only")
-
-
-def _packed_sections(sections):
-    if not isinstance(sections, (list, tuple)) or not all(is_integer(n) for n in sections):
-        raise TypeError(f"rope: sections is {sections!r}, expected a list of 3 integers")
-    if len(sections) != 3:
-        raise ValueError(f"rope: sections needs 3 entries, one an axis; it is {list(sections)}")
-    if not any(sections):
-        raise ValueError("rope: sections are all 0, expected 3 numbers that sum to rotary_dim/2")
-    if not all(0 <= n <= _MOST_SECTION for n in sections):
-        raise ValueError(f"rope: sections is {list(sections)}, expected 3 numbers that sum to rotary_dim/2")
-    return sections[0] + (sections[1] << 21) + (sections[2] << 42)
-
-
-def _check_positions(position_ids, cos):
-    if not isinstance(position_ids, torch.Tensor):
-        raise TypeError(f"rope: position_ids is a {type(position_ids).__name__}, expected a torch.Tensor")
-    if position_ids.dtype not in (torch.int64, torch.int32):
-        name = str(position_ids.dtype).removeprefix("torch.")
-        raise TypeError(f"rope: position_ids is {name}, expected int32 or int64")
-    if _checks.enabled and position_ids.is_cuda and cos.dim() == 2 and not is_compiling():
-        rows = cos.shape[0]
-        bad = ((position_ids < 0) | (position_ids >= rows)).flatten().nonzero()
-        if bad.numel():
-            i = bad[0].item()
-            raise IndexError(f"rope: position_ids[{i}] is {position_ids.flatten()[i].item()}, table has {rows} rows")
 
 
 @torch.library.register_fake("brim::rope")

@@ -344,3 +344,47 @@ def test_forward_mode_derivatives_are_refused_not_dropped(device, inplace):
         dual = torch.autograd.forward_ad.make_dual(x, torch.ones_like(x))
         with pytest.raises(NotImplementedError):
             brim.rope(dual, None, cos, sin, inplace=inplace)
+
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(sin, torch.ones_like(sin))
+        with pytest.raises(NotImplementedError):
+            brim.rope(x, None, cos, dual, inplace=inplace)
+
+
+def test_vmap_of_tensors_without_gradients(device):
+    cos, sin = brim.rope_tables(S, D, device=device)
+    x = torch.randn(3, *shapes("bhsd")[0], device=device)
+    got = torch.func.vmap(lambda one: brim.rope(one, None, cos, sin)[0])(x)
+    assert torch.equal(got, torch.stack([brim.rope(one, None, cos, sin)[0] for one in x]))
+
+
+@pytest.mark.parametrize("with_k", [True, False])
+def test_torch_func_never_loses_a_gradient(device, with_k):
+    cos, sin = brim.rope_tables(S, D, device=device)
+    x = torch.randn(3, *shapes("bhsd")[0], device=device)
+    rotate = lambda one: brim.rope(one, one * 1 if with_k else None, cos, sin)[0]
+    transforms = [
+        lambda: torch.func.vmap(rotate)(x.requires_grad_()),
+        lambda: torch.func.vmap(torch.func.vmap(lambda one: rotate(one[None])))(x.requires_grad_()),
+        lambda: torch.func.grad(lambda one: rotate(one).sum())(x[0].detach()),
+        lambda: torch.func.jvp(rotate, (x[0].detach(),), (x[1].detach(),)),
+    ]
+    for transform in transforms:
+        with pytest.raises(NotImplementedError):
+            transform()
+    with torch.no_grad():
+        transforms[0]()
+
+
+def test_inference_tensors_change_in_inference_mode_only(device):
+    cos, sin = brim.rope_tables(S, D, device=device)
+    with torch.inference_mode():
+        q = torch.randn(shapes("bhsd")[0], device=device)
+    k, before = q.clone(), q.clone()
+    for tensors in ((q, None), (k, q)):
+        with pytest.raises(RuntimeError, match="inference mode"):
+            brim.rope(*tensors, cos, sin, inplace=True)
+    assert torch.equal(q, before)
+    with torch.inference_mode():
+        brim.rope(q, None, cos, sin, inplace=True)
+        assert torch.equal(q, brim.rope(before, None, cos, sin)[0])
