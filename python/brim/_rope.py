@@ -23,7 +23,7 @@ _rope_in_place = torch.ops.brim.rope_.default
 # The options in one number (torch/rope.cpp takes it apart): rotary_dim, and above it these.
 _LAYOUTS = {"bhsd": 0, "bshd": 1 << 32, "thd": 2 << 32}
 _PAIRINGS = {False: 0, True: 1 << 34, "to_half": 2 << 34}
-_INVERSE = 1 << 36
+INVERSE = 1 << 36
 _SECTIONS_INTERLEAVED = 1 << 37
 
 
@@ -85,7 +85,7 @@ def rope(
         raise ValueError(f"rope: rotary_dim is {rotary_dim}, expected an even number from 2 to head_dim, or None")
     options += rotary_dim
     if inverse:
-        options += _INVERSE
+        options += INVERSE
     if sections is None:
         sections = 0
     else:
@@ -243,7 +243,7 @@ def _transposed(ctx):
             "rope: cos, sin or position_ids has been modified by an inplace operation since the forward pass, whose "
             "backward needs it as it was; pass a copy to brim.rope"
         )
-    return (*tensors, options ^ _INVERSE, sections), orders
+    return (*tensors, options ^ INVERSE, sections), orders
 
 
 def _buffer(x):

@@ -127,11 +127,31 @@ def test_the_command_itself(tmp_path):
     assert done.stderr == ""  # no progress where nobody looks
 
 
-@pytest.mark.parametrize("arguments", [["--provider", "nobody"], ["--device", "tpu"]])
-def test_what_is_not_known_is_refused(arguments):
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--provider", "nobody"],
+        ["--device", "tpu"],
+        ["--clock", "graph", "--device", "cpu"],
+        ["--csv", "/no/such/folder", "--device", "cpu"],
+        ["--json", "-", "--csv", "-", "--device", "cpu"],
+        *([option, wrong] for option in ("--tokens", "--head-dim", "--rounds", "--threads") for wrong in ("0", "-3", "x")),
+        *(["--heads", wrong] for wrong in ("32", "0+0", "1+0", "8+")),
+    ],
+)
+def test_what_makes_no_sense_is_refused(arguments, capsys):
     with pytest.raises(SystemExit) as refused:
         cli.main(arguments)
-    assert arguments[1] in str(refused.value)
+    assert refused.value.code != 0
+    assert arguments[1] in str(refused.value) + capsys.readouterr().err
+
+
+def test_a_refused_run_leaves_the_last_one_s_rows(tmp_path):
+    file = tmp_path / "rows.json"
+    file.write_text("rows")
+    with pytest.raises(SystemExit):
+        cli.main([*TINY, "--json", str(file), "--csv", str(tmp_path / "no" / "folder")])
+    assert file.read_text() == "rows"
 
 
 def test_no_case_starts_after_its_time(tmp_path):

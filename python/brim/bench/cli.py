@@ -19,10 +19,19 @@ OPS = {op.NAME: op for op in (rope,)}
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 
+def count(text):
+    if not re.fullmatch(r"0*[1-9]\d*", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive integer")
+    return int(text)
+
+
 def heads(text):
     """32+8: query and key heads."""
-    q, _, k = text.partition("+")
-    return int(q), int(k)
+    found = re.fullmatch(r"(\d+)\+(\d+)", text)
+    numbers = tuple(map(int, found.groups())) if found else ()
+    if not numbers or 0 in numbers:
+        raise argparse.ArgumentTypeError(f"{text!r} is not of the form 32+8, query and key heads")
+    return numbers
 
 
 def parser():
@@ -35,19 +44,19 @@ def parser():
     p.add_argument("--op", nargs="+", choices=OPS, default=list(OPS), metavar="NAME", help=", ".join(OPS))
     p.add_argument("--device", help="cpu or cuda (default: cuda where it can be used)")
     shape = p.add_argument_group("shapes")
-    shape.add_argument("--tokens", nargs="+", type=int, metavar="N")
+    shape.add_argument("--tokens", nargs="+", type=count, metavar="N")
     shape.add_argument("--heads", nargs="+", type=heads, metavar="H+K", help="query and key heads, as 32+8")
-    shape.add_argument("--head-dim", nargs="+", type=int, metavar="D")
+    shape.add_argument("--head-dim", nargs="+", type=count, metavar="D")
     shape.add_argument("--dtype", nargs="+", choices=DTYPES)
     shape.add_argument("--layout", nargs="+", choices=rope.LAYOUTS)
     p.add_argument("--mode", nargs="+", choices=MODES, default=list(MODES))
     p.add_argument("--clock", nargs="+", choices=MEASURABLE["cuda"], help="default: see docs/performance.md")
     p.add_argument("--provider", nargs="+", metavar="NAME", help="only these; copies run in any case")
     p.add_argument("--compile", action="store_true", help="include torch-compile")
-    p.add_argument("--rounds", type=int, help="samples of each (default 25)")
+    p.add_argument("--rounds", type=count, help="samples of each (default 25)")
     p.add_argument("--quick", action="store_true", help="7 rounds")
     p.add_argument("--time", type=float, metavar="SECONDS", help="start no case after this long")
-    p.add_argument("--threads", type=int, help="threads of the CPU")
+    p.add_argument("--threads", type=count, help="threads of the CPU")
     p.add_argument("--json", metavar="FILE", help="rows as Google Benchmark's JSON; - is the standard output")
     p.add_argument("--csv", metavar="FILE")
     return p
@@ -169,6 +178,12 @@ def main(arguments=None, ops=None):
         torch.set_num_threads(options.threads)
     options.rounds = options.rounds or (7 if options.quick else 25)
     options.device = pick_device(options.device)
+    if absent := set(options.clock or ()) - set(MEASURABLE[options.device.type]):
+        sys.exit(f"brim.bench: no --clock {' '.join(sorted(absent))} on the {options.device.type}")
+    if options.json == options.csv == "-":
+        sys.exit("brim.bench: --json and --csv cannot both go to the standard output")
+    for path in filter(None, (options.json, options.csv)):
+        rows.check_writable(path)
     options.device_name = device_name(options.device)
     torch.manual_seed(0)
     out = sys.stderr if "-" in (options.json, options.csv) else sys.stdout

@@ -6,6 +6,7 @@ import importlib
 import torch
 
 import brim
+from brim._rope import INVERSE
 
 from .providers import Provider
 
@@ -69,7 +70,7 @@ class Brim(RopeProvider):
         return lambda: brim.rope(dq, dk, t.cos, t.sin, inverse=True, inplace=self.in_place)
 
     def path(self, q, k, t, mode):
-        options = 1 << 36 if mode == "backward" else 0  # inverse (torch/rope.cpp)
+        options = INVERSE if mode == "backward" else 0
         plan = torch.ops.brim._rope_plan(q, k, t.cos, t.sin, None, options, 0, self.in_place)
         return plan.split(" ")[0]
 

@@ -84,6 +84,15 @@ def to_csv(rows):
     return text.getvalue()
 
 
+def check_writable(path):
+    """Before the run, whose rows would be lost afterwards. A file that is there keeps its content."""
+    if path != "-":
+        try:
+            open(path, "a").close()
+        except OSError as error:
+            sys.exit(f"brim.bench: cannot write {path}: {error.strerror}")
+
+
 def write(path, text):
     """`path` "-" is the standard output."""
     if path == "-":
