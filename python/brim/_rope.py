@@ -141,11 +141,11 @@ class _Rope(Function):
 
     @staticmethod
     def backward(ctx, dq, dk=None):
-        wants_q, wants_k, *_ = ctx.needs_input_grad
+        wants = ctx.needs_input_grad
         call, orders = _transposed(ctx)
-        if dq is not None and wants_q:
-            dq, dk = _rotate(dq, dk if wants_k else None, call, orders)
-        elif dk is not None and wants_k:
+        if dq is not None and wants[0]:
+            dq, dk = _rotate(dq, dk if wants[1] else None, call, orders)
+        elif dk is not None and wants[1]:
             dq, (dk, _) = None, _rotate(dk, None, call, orders >> 32)
         else:
             dq = dk = None
@@ -221,12 +221,12 @@ def _keep(ctx, call, orders):
     ctx.set_materialize_grads(False)
     if is_compiling():
         ctx.save_for_backward(*call[:3])
-        ctx.kept = None, None, call[3:], orders
+        ctx.kept = None, call[3:], orders
     else:
-        ctx.kept = call[:3], _versions(*call[:3]), call[3:], orders
+        ctx.kept = _versions(*call), call, orders
 
 
-def _versions(cos, sin, position_ids):
+def _versions(cos, sin, position_ids, *_):
     try:
         return cos._version, sin._version, 0 if position_ids is None else position_ids._version
     except RuntimeError:  # inference tensors have none
@@ -235,15 +235,16 @@ def _versions(cos, sin, position_ids):
 
 def _transposed(ctx):
     """(call, orders) for the transposed rotation."""
-    tensors, versions, (options, sections), orders = ctx.kept
-    if tensors is None:
-        tensors = ctx.saved_tensors
-    elif versions is not None and versions != _versions(*tensors):
+    versions, call, orders = ctx.kept
+    if len(call) == 2:
+        call = *ctx.saved_tensors, *call
+    elif versions is not None and versions != _versions(*call):
         raise RuntimeError(
             "rope: cos, sin or position_ids has been modified by an inplace operation since the forward pass, whose "
             "backward needs it as it was; pass a copy to brim.rope"
         )
-    return (*tensors, options ^ INVERSE, sections), orders
+    cos, sin, position_ids, options, sections = call
+    return (cos, sin, position_ids, options ^ INVERSE, sections), orders
 
 
 def _buffer(x):
