@@ -164,6 +164,7 @@ def _rotate_in_place(q, k, call):
         _rope_in_place(q, k, *call)
         torch.autograd.graph.increment_version(tensors)
         return q, k
+    apply = apply_of(_RotatedInPlace)
     for name, x in zip("qk", tensors):
         if x.requires_grad:
             _check_may_change(name, x)
@@ -177,7 +178,7 @@ def _rotate_in_place(q, k, call):
     run = (q, k)
     for x in tensors:
         if x.requires_grad:
-            apply_of(_RotatedInPlace)(x, run, call)
+            apply(x, run, call)
             run = None
     torch.autograd.graph.increment_version([x for x in tensors if not x.requires_grad])
     return q, k

@@ -366,6 +366,7 @@ def test_torch_func_never_loses_a_gradient(device, with_k):
     transforms = [
         lambda: torch.func.vmap(rotate)(x.requires_grad_()),
         lambda: torch.func.vmap(torch.func.vmap(lambda one: rotate(one[None])))(x.requires_grad_()),
+        lambda: torch.func.vmap(lambda one: brim.rope(one * 1, None, cos, sin, inplace=True)[0])(x.requires_grad_()),
         lambda: torch.func.grad(lambda one: rotate(one).sum())(x[0].detach()),
         lambda: torch.func.jvp(rotate, (x[0].detach(),), (x[1].detach(),)),
     ]
