@@ -28,7 +28,7 @@ TEST(CopyForms, EveryFormCanBeLaunched) {
           EXPECT_LE(form.blocks, 0x7fffffffu) << form.name;
           if (form.kind == Kind::ring) {
             EXPECT_GE(device.compute_capability, 90);
-            EXPECT_LE(kCopyRingBarrierBytes + form.slots * form.slot_bytes, device.shared_per_block_optin);
+            EXPECT_LE(copy_ring_shared(kCopyRings[form.ring]), device.shared_per_block_optin);
           }
         }
         EXPECT_GE(names.size(), 3u) << device.name;

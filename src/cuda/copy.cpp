@@ -2,6 +2,7 @@
 #include "cuda/copy.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace brim::cuda {
 namespace {
@@ -32,12 +33,11 @@ void add_vectors(CopyForm form, size_t bytes, const core::DeviceProps& device, s
 
 void add_rings(size_t bytes, const core::DeviceProps& device, std::vector<CopyForm>* list) {
   if (device.compute_capability < 90) return;
-  for (const auto& ring : kCopyRings) {
-    const int shared = kCopyRingBarrierBytes + ring.slots * ring.slot_bytes;
-    if (ring.ctas_per_sm * (shared + kReservedBytes) > device.shared_per_sm) continue;
+  for (size_t i = 0; i < std::size(kCopyRings); ++i) {
+    const auto& ring = kCopyRings[i];
+    if (ring.ctas_per_sm * (copy_ring_shared(ring) + kReservedBytes) > device.shared_per_sm) continue;
     CopyForm form{CopyPattern::copy, CopyForm::Kind::ring};
-    form.slots = ring.slots;
-    form.slot_bytes = ring.slot_bytes;
+    form.ring = static_cast<int>(i);
     form.blocks = static_cast<unsigned>(std::min<size_t>(
         tiles_of(bytes, ring.slot_bytes), static_cast<size_t>(ring.ctas_per_sm) * device.sm_count));
     form.name = "copy ring " + std::to_string(ring.slots) + "x" + std::to_string(ring.slot_bytes >> 10) +

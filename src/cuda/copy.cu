@@ -3,7 +3,10 @@
 
 #include <cuda_runtime.h>
 
+#include <iterator>
+
 #include "cuda/device/copy_ring.cuh"
+#include "cuda/kernel_table.h"
 #include "cuda/runtime.h"
 
 namespace brim::cuda {
@@ -85,24 +88,20 @@ VectorsKernel vectors_kernel_of(const CopyForm& form) {
   }
 }
 
-template <size_t I = 0>
+constexpr auto kRingKernels = kernel_table<std::size(kCopyRings)>([](auto index) {
+  constexpr CopyRing ring = kCopyRings[decltype(index)::value];
+  return copy_ring<ring.slots, ring.slot_bytes>;
+});
+
 cudaError_t launch_ring(const CopyForm& form, const CopyMemory& m, cudaStream_t stream) {
-  if constexpr (I == std::size(kCopyRings)) {
-    return cudaErrorInvalidValue;
-  } else {
-    constexpr auto ring = kCopyRings[I];
-    if (form.slots != ring.slots || form.slot_bytes != ring.slot_bytes)
-      return launch_ring<I + 1>(form, m, stream);
-    constexpr int shared = kCopyRingBarrierBytes + ring.slots * ring.slot_bytes;
-    const auto kernel = copy_ring<ring.slots, ring.slot_bytes>;
-    if (const cudaError_t e =
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
-        e != cudaSuccess)
-      return e;
-    kernel<<<form.blocks, 32, shared, stream>>>(static_cast<char*>(m.to), static_cast<const char*>(m.from),
-                                                m.bytes);
-    return cudaGetLastError();
-  }
+  const int shared = copy_ring_shared(kCopyRings[form.ring]);
+  const auto kernel = kRingKernels[form.ring];
+  if (const cudaError_t e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, shared);
+      e != cudaSuccess)
+    return e;
+  kernel<<<form.blocks, 32, shared, stream>>>(static_cast<char*>(m.to), static_cast<const char*>(m.from),
+                                              m.bytes);
+  return cudaGetLastError();
 }
 
 cudaError_t launch(const CopyForm& form, const CopyMemory& m, cudaStream_t stream) {

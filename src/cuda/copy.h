@@ -22,7 +22,7 @@ struct CopyForm {
   unsigned blocks = 0;
   int unroll = 0;          // vectors: loads on their way before the first store
   bool streaming = false;  // vectors: tells the caches that nothing comes twice
-  int slots = 0, slot_bytes = 0;
+  int ring = 0;            // of kCopyRings
   std::string name = {};
 };
 
@@ -42,9 +42,13 @@ Status launch_copy(const CopyForm& form, const core::CopyMemory& memory, int dev
 inline constexpr unsigned kReadSum = 0x9e3779b9u;
 
 inline constexpr int kCopyThreads = 256;
-inline constexpr struct {
+struct CopyRing {
   int ctas_per_sm, slots, slot_bytes;
-} kCopyRings[] = {{2, 6, 16 << 10}, {3, 4, 16 << 10}, {3, 4, 8 << 10}};
+};
+inline constexpr CopyRing kCopyRings[] = {{2, 6, 16 << 10}, {3, 4, 16 << 10}, {3, 4, 8 << 10}};
 inline constexpr int kCopyRingBarrierBytes = 128;  // before the slots
+constexpr int copy_ring_shared(const CopyRing& ring) {
+  return kCopyRingBarrierBytes + ring.slots * ring.slot_bytes;
+}
 
 }  // namespace brim::cuda
