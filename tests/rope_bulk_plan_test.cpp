@@ -60,7 +60,7 @@ const char* bulk_cover_fault(const RopeProblem& p, const RopeBulk& r) {
       const int count = k ? t.k_heads : t.q_heads, bytes = bulk_run_bytes(r, t, count);
       const BulkTensor& x = k ? r.k : r.q;
       for (int i = 0; count > 0 && i < bulk_runs(r, t, count); ++i, ++runs) {
-        const int token = t.token + (r.by_token && !r.joined ? i : 0);
+        const int token = t.token + (r.by_token && !r.one_run ? i : 0);
         const int head = (k ? t.k_first : t.q_first) + (r.by_token ? 0 : i);
         const int64_t from = bulk_offset(x.from, t.batch, token, head),
                       to = bulk_offset(x.to, t.batch, token, head);
@@ -76,7 +76,7 @@ const char* bulk_cover_fault(const RopeProblem& p, const RopeBulk& r) {
         }
       }
     }
-    if (runs > kBulkMostRuns) return "more runs than a warp has lanes";
+    if (runs > kBulkMostRuns) return "too many runs";
     for (int token = 0; token < t.tokens; ++token)
       for (int h = 0; h < t.q_heads + t.k_heads; ++h) {
         const bool k = h >= t.q_heads;

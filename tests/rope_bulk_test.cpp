@@ -25,7 +25,7 @@ void run_variant(size_t index, const BulkParams& params) {
     const cuda::Index grid{static_cast<unsigned>(r.grid_x), static_cast<unsigned>(r.grid_y),
                            static_cast<unsigned>(r.grid_z)};
     cuda::emulation::run(grid, threads, [&] {
-      cuda::rope_bulk<T, v.vector_bytes, static_cast<int>(v.order), v.edges>(params);
+      cuda::rope_bulk<T, v.vector_bytes, static_cast<int>(v.order), v.one_run, v.edges>(params);
     });
   }
 }

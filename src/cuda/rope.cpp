@@ -15,7 +15,7 @@ namespace {
 constexpr const char* kForward = "rope_forward";
 constexpr const char* kBackward = "rope_backward";
 
-// Which form serves a call: the bulk one where it can and is faster, else the plain one, or that which
+// Which form serves a call: the bulk one where it can, which is the faster one, else the plain one, or that which
 // args.run.path names.
 struct Choice {
   bool bulk;
@@ -35,8 +35,7 @@ Status choose(const char* op, const brim_rope_args& args, const ops::RopeProblem
   const RopePlan& plan = choice->plain_plan;
   const RopeLaunch& l = plan.launch[0];
   choice->bulk = !wants_plain && plan.launches == 1 &&
-                 plan_rope_bulk(p, device, l.variant.vector_bytes, l.vector_tables, &choice->bulk_plan) &&
-                 (wants_bulk || bulk_is_faster(choice->bulk_plan));
+                 plan_rope_bulk(p, device, l.variant.vector_bytes, l.vector_tables, &choice->bulk_plan);
   if (wants_bulk && !choice->bulk)
     return core::failure(BRIM_NOT_AVAILABLE, "%s: the bulk form does not serve this call; path 'plain' does",
                          op);

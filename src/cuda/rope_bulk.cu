@@ -12,7 +12,8 @@ namespace {
 
 constexpr auto kKernels = kernel_table<kBulkVariants.size()>([](auto index) {
   constexpr BulkVariant v = kBulkVariants[decltype(index)::value];
-  return rope_bulk<typename Element<v.dtype>::type, v.vector_bytes, static_cast<int>(v.order), v.edges>;
+  return rope_bulk<typename Element<v.dtype>::type, v.vector_bytes, static_cast<int>(v.order), v.one_run,
+                   v.edges>;
 });
 
 }  // namespace

@@ -38,8 +38,8 @@ struct RopeBulk {
   PairOrder order;
   // A run is heads of a token, or of all the tile's tokens where these adjoin; else tokens of a head.
   bool by_token;
-  bool joined;  // by_token: the tile's tokens are one run (of q, and of k)
-  bool edges;   // runs begin or end where no 16 bytes do
+  bool one_run;  // by_token: a tile is one run of q and one of k, of one token or of several that adjoin
+  bool edges;    // runs begin or end where no 16 bytes do
   BulkTensor q, k;
   int32_t head_bytes, rotary_dim;
   // A tile is heads_per_tile heads, of q or of k or all of both, of tile_tokens tokens; threads are (column,
@@ -85,14 +85,14 @@ constexpr BulkTile bulk_tile(const RopeBulk& r, int32_t x, int32_t y, int32_t z)
 // In shared memory: q's runs, then k's, each at a multiple of 16 bytes; with edges, each run 0 to 15 bytes
 // after that, as many as it has beyond one in global memory.
 constexpr int bulk_run_bytes(const RopeBulk& r, const BulkTile& t, int heads) {
-  return r.head_bytes * (r.by_token ? heads : 1) * (r.by_token && !r.joined ? 1 : t.tokens);
+  return r.head_bytes * (r.by_token ? heads : 1) * (r.by_token && !r.one_run ? 1 : t.tokens);
 }
 constexpr int bulk_run_pitch(const RopeBulk& r, int run_bytes) {
   return (run_bytes + (r.edges ? 30 : 15)) & ~15;
 }
 // With no heads, runs may be empty.
 constexpr int bulk_runs(const RopeBulk& r, const BulkTile& t, int heads) {
-  return !r.by_token ? heads : r.joined ? 1 : t.tokens;
+  return !r.by_token ? heads : r.one_run ? 1 : t.tokens;
 }
 constexpr int bulk_part_bytes(const RopeBulk& r, const BulkTile& t, int heads) {
   return heads == 0 ? 0 : bulk_runs(r, t, heads) * bulk_run_pitch(r, bulk_run_bytes(r, t, heads));
@@ -100,8 +100,8 @@ constexpr int bulk_part_bytes(const RopeBulk& r, const BulkTile& t, int heads) {
 
 // Of a head from the tensor's first element.
 constexpr int64_t bulk_offset(const BulkStrides& s, int batch, int token, int head) {
-  const int64_t at = static_cast<int64_t>(token) * s.token + static_cast<int64_t>(head) * s.head;
-  return batch == 0 ? at : at + batch * s.batch;
+  return static_cast<int64_t>(token) * s.token + static_cast<int64_t>(head) * s.head +
+         static_cast<int64_t>(static_cast<uint32_t>(batch)) * s.batch;
 }
 
 // In shared memory, from one head to the next of a token.
@@ -115,12 +115,13 @@ constexpr int bulk_start(const RopeBulk& r, const BulkTile& t, int token, bool i
   if (!r.by_token) return at + token * r.head_bytes;
   const int heads = is_k ? t.k_heads : t.q_heads;
   const int place =
-      r.edges ? static_cast<int>(bulk_offset((is_k ? r.k : r.q).from, t.batch,
-                                             t.token + (r.joined ? 0 : token), is_k ? t.k_first : t.q_first) &
-                                 15)
-              : 0;
+      r.edges
+          ? static_cast<int>(bulk_offset((is_k ? r.k : r.q).from, t.batch, t.token + (r.one_run ? 0 : token),
+                                         is_k ? t.k_first : t.q_first) &
+                             15)
+          : 0;
   return at + place +
-         token * (r.joined ? heads * r.head_bytes : bulk_run_pitch(r, bulk_run_bytes(r, t, heads)));
+         token * (r.one_run ? heads * r.head_bytes : bulk_run_pitch(r, bulk_run_bytes(r, t, heads)));
 }
 
 }  // namespace brim::cuda

@@ -13,34 +13,33 @@ namespace brim::cuda {
 
 // The thresholds, each the best of those tried on an H200 at d = 56..256, bf16 and float32, 2048..32768
 // tokens, llama (32+8) and deepseek (128+128) heads; fractions are of the best plain copy of q's and k's bytes
-// in the same run, 2026-11-30.
-// A token's heads are one tile up to this size, else shared out: 8192 x (32+8) x 96 bf16 (7680 bytes): 0.94
-// whole, 0.85 in two; x 128 (10240): 0.954 whole, 0.963 in three.
+// in the same run, the mean of out of place and in place, 2026-12-01.
+// A token's heads are one tile up to this size, else shared out: 8192 x (32+8) x 96 bf16 (7680 bytes): 0.98
+// whole, 0.95 in two; x 128 (10240): 0.96 whole, 0.98 in three.
 inline constexpr int kBulkTokenBytes = 8 << 10;
 // Shares of a token, and tokens that are joined to one tile, about this large: 8192 x (128+128) x 128 bf16:
-// 1.008 with 4 KB, 1.000 with 5.6 KB, 0.98 with 8 KB, 0.96 with 16 KB; 8192 x (32+8) x 64: 0.952 with one token
-// (5 KB), 0.925 with two.
+// 0.95 with 2 KB, 1.00 with 4 KB, 0.99 with 5 KB, 0.97 with 8 KB; 2048 x (32+8) x 64: 0.92 with one token (5 KB),
+// 0.84 with two.
 inline constexpr int kBulkShareBytes = 4608;
-// Shares that are whole 128-byte lines: 8192 x (128+128) x 92 bf16: 0.964 with 32 heads, 0.94 with 42.
+// Shares that are whole 128-byte lines: 2048 x (128+128) x 92 bf16: 0.98 with 32 heads, 0.92 with 22.
 inline constexpr int kBulkLine = 128;
-// Threads of a CTA, about; vectors of 4 bytes need more turns of a thread. Small CTAs start sooner and more of
-// them end apart: 8192 x (32+8) x 80 bf16: 0.953 with 50 threads, 0.921 with 70; x 96: 0.955 with 60, 0.937 with 84.
-inline constexpr int kBulkThreads = 64, kBulkThreadsOfNarrowVectors = 96;
-// Few tokens, so that the tiles are on the SMs all at once: larger tokens stay whole too. 2048 x (32+8) x 128
-// bf16: 0.943 whole, 0.904 in three.
+// Threads of a CTA, about: 8192 x (32+8) bf16: x 56: 0.92 with 64, 0.95 with 96, 0.93 with 128; x 96: 0.95, 0.98,
+// 0.99; x 128: 0.98, 0.98, 0.95. Vectors of one or two elements need more turns of a thread: x 92: 0.92, 0.95, 0.97.
+inline constexpr int kBulkThreads = 96, kBulkThreadsOfNarrowVectors = 128;
+// Few tokens, so that the tiles are on the SMs all at once: larger tokens stay whole too, and threads that work on
+// eight elements, and take the most registers, are fewer. 2048 x (32+8) bf16: x 128: 0.96 whole, 0.93 in three;
+// x 80: 0.92 with 64 threads, 0.90 with 96.
 inline constexpr int kBulkFewTokensPerSm = 16;
 inline constexpr int kBulkFewTokenBytes = 10 << 10;
-// Tokens of a head adjoin: the run, and the tile of some heads. 8192 x (128+128) x 128 bf16: 0.96, 0.95 with
-// runs of 2 KB, 0.92 with tiles of 8 KB.
+inline constexpr int kBulkFewThreads = 64;
+// Tokens of a head adjoin: the run, and the tile of some heads. 2048 x (32+8) x 128 float32: 0.94 with runs of 4 KB,
+// 0.92 with 2 KB; 8192 x (32+8) x 128 bf16: 0.94 with tiles of 8 KB, 0.92 with 16 KB or 32 KB.
 inline constexpr int kBulkRunBytes = 4096;
-inline constexpr int kBulkHeadsBytes = 16 << 10;
-// There the plain form is faster below this size: 2048 x (32+8) x 128 bf16 (20 MiB): 0.873, the plain form
-// 0.879; x 64: 0.79, 0.84.
-inline constexpr int64_t kBulkHeadsLeastBytes = 32 << 20;
+inline constexpr int kBulkHeadsBytes = 8 << 10;
 // There, neighbouring runs of the same heads go side by side, for whole DRAM pages, but not all of a
 // sequence: cos and sin shall still be in the L2 cache for the next heads.
 inline constexpr int kBulkSideShift = 4;
-inline constexpr int kBulkMostRuns = 32;  // of a tile: a lane of the warp that loads looks after each
+inline constexpr int kBulkMostRuns = 32;  // of a tile: one thread loads them
 inline constexpr int kBulkMostGridYZ = 65535;
 inline constexpr int kBulkMostShared = 48 << 10;  // that every kernel may ask for at its launch
 
@@ -49,23 +48,25 @@ struct BulkVariant {
   brim_dtype dtype;
   int vector_bytes;
   PairOrder order;
-  bool edges;
+  bool one_run, edges;
 };
 inline constexpr auto kBulkVariants = [] {
-  std::array<BulkVariant, 30> list{};
+  std::array<BulkVariant, 60> list{};
   size_t n = 0;
   for (brim_dtype dtype : {BRIM_FLOAT32, BRIM_BFLOAT16, BRIM_FLOAT16})
     for (int bytes : {16, 8, 4})
       for (PairOrder order : {PairOrder::half, PairOrder::interleaved})
-        for (bool edges : {false, true})  // vectors of 16 bytes: every head is whole ones
-          if (bytes < 16 || !edges) list[n++] = {dtype, bytes, order, edges};
+        for (bool one_run : {true, false})
+          for (bool edges : {false, true})  // vectors of 16 bytes: every head is whole ones
+            if (bytes < 16 || !edges) list[n++] = {dtype, bytes, order, one_run, edges};
   return list;
 }();
 
 constexpr int bulk_variant_index(const RopeBulk& r) {
   for (size_t i = 0; i < kBulkVariants.size(); ++i) {
     const BulkVariant& v = kBulkVariants[i];
-    if (v.dtype == r.dtype && v.vector_bytes == r.vector_bytes && v.order == r.order && v.edges == r.edges)
+    if (v.dtype == r.dtype && v.vector_bytes == r.vector_bytes && v.order == r.order &&
+        v.one_run == r.one_run && v.edges == r.edges)
       return static_cast<int>(i);
   }
   return -1;
@@ -183,9 +184,12 @@ constexpr bool plan_rope_bulk(const ops::RopeProblem& p, const core::DeviceProps
   };
   const int64_t row = heads * head_bytes,
                 most_tokens = std::min<int64_t>(kBulkMostThreads / columns, r.tokens);
-  const int64_t threads = plain_vector > 4 ? kBulkThreads : kBulkThreadsOfNarrowVectors;
+  const bool few = r.by_token && r.tokens <= kBulkFewTokensPerSm * device.sm_count;
+  const int64_t elements = plain_vector / size;
+  const int64_t threads = elements > 4 && few ? kBulkFewThreads
+                          : elements > 2      ? kBulkThreads
+                                              : kBulkThreadsOfNarrowVectors;
   if (r.by_token) {
-    const bool few = r.tokens <= kBulkFewTokensPerSm * device.sm_count;
     r.heads_per_tile = static_cast<int32_t>(heads);
     if (row > (few ? kBulkFewTokenBytes : kBulkTokenBytes)) {
       const int64_t share = ceil_div(p.q_heads, ceil_div(p.q_heads * head_bytes, kBulkShareBytes));
@@ -194,12 +198,12 @@ constexpr bool plan_rope_bulk(const ops::RopeProblem& p, const core::DeviceProps
       r.heads_per_tile = static_cast<int32_t>(std::min(ceil_div(share, unit) * unit, heads));
     }
     const bool one = r.heads_per_tile == heads;
-    r.joined = one && all([&](const Strides& t) { return tokens_adjoin(t, r.tokens, t.heads * head_bytes); });
-    const int64_t runs_a_token = r.joined ? 0 : has_k ? 2 : 1;
-    r.tile_tokens = one ? at_most(kBulkShareBytes / row,
-                                  runs_a_token ? std::min<int64_t>(most_tokens, kBulkMostRuns / runs_a_token)
-                                               : most_tokens)
-                        : 1;
+    const bool adjoin =
+        one && all([&](const Strides& t) { return tokens_adjoin(t, r.tokens, t.heads * head_bytes); });
+    const int64_t most =
+        adjoin ? most_tokens : std::min<int64_t>(most_tokens, kBulkMostRuns / (has_k ? 2 : 1));
+    r.tile_tokens = one ? at_most(kBulkShareBytes / row, most) : 1;
+    r.one_run = adjoin || r.tile_tokens == 1;
   } else {
     int64_t tokens = at_most(ceil_div(kBulkRunBytes, head_bytes), most_tokens);
     // Whole warps, nearly.
@@ -246,19 +250,16 @@ constexpr bool plan_rope_bulk(const ops::RopeProblem& p, const core::DeviceProps
   return true;
 }
 
-// Whether it is also the faster form.
-constexpr bool bulk_is_faster(const RopeBulk& r) {
-  const int64_t heads = static_cast<int64_t>(r.q.heads) + r.k.heads;
-  return r.by_token || heads * r.head_bytes * r.tokens * r.batches >= kBulkHeadsLeastBytes;
-}
-
 // "bulk vec=16 threads=8x1x8 ..."
 inline void print(const RopeBulk& r, char* text, size_t size) {
   std::snprintf(text, size,
                 "bulk vec=%d threads=%dx%dx%d order=column,token,head tile=%d tokens=%d heads=%d runs=%s%s "
                 "grid=%dx%dx%d",
                 r.vector_bytes, r.pair_columns, r.tile_tokens, r.head_lanes, r.tile_bytes, r.tile_tokens,
-                r.heads_per_tile, r.by_token ? (r.joined ? "tokens" : "token") : "head",
+                r.heads_per_tile,
+                !r.by_token                      ? "head"
+                : r.one_run && r.tile_tokens > 1 ? "tokens"
+                                                 : "token",
                 r.edges ? ",edges" : "", r.grid_x, r.grid_y, r.grid_z);
 }
 

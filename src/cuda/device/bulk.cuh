@@ -17,7 +17,7 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
 __device__ __forceinline__ void mbarrier_init(uint64_t* b, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(shared_address(b)), "r"(arrivals) : "memory");
 }
-// After the inits, by the thread that made them. Other threads come to the mbarriers behind a __syncwarp or
+// After the inits, by the thread that made them. Other threads come to the mbarriers behind a
 // __syncthreads.
 __device__ __forceinline__ void mbarrier_init_fence() {
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");

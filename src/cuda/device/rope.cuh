@@ -115,8 +115,10 @@ __device__ __forceinline__ void load_angles(const RopeTables& t, int64_t cos_at,
 // Instead, where the token's position is outside the tables.
 template <int N>
 __device__ __forceinline__ void no_angles(float (&c)[N], float (&s)[N]) {
+  int nan = 0x7fffffff;
+  asm volatile("" : "+r"(nan));  // else the compiler writes the NaNs ahead of the branch, for every token
 #pragma unroll
-  for (int i = 0; i < N; ++i) c[i] = s[i] = __int_as_float(0x7fffffff);
+  for (int i = 0; i < N; ++i) c[i] = s[i] = __int_as_float(nan);
 }
 
 template <brim_dtype Dtype>

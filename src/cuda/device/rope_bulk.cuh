@@ -3,8 +3,8 @@
 // A CTA rotates one tile. Bulk copies bring it into shared memory, so that what is on its way costs no
 // registers, while the threads fetch their columns of cos and sin; there are many small CTAs on an SM, and
 // the hardware starts the next one as soon as one is through. The code is kept short: a CTA lives for two or
-// three microseconds, and every instruction before the first load or after the last one is time in which the
-// memory idles.
+// three microseconds, at the kernel's start and end nothing hides what it does besides moving memory, and with
+// twice the instructions the SMs could not issue them all in the time that the memory takes.
 #pragma once
 
 #include "cuda/device/bulk.cuh"
@@ -38,19 +38,18 @@ struct Run {
   int bytes, head, middle;
 };
 
-// Run `index` of q or of k; an empty one where there are not so many.
+// Run `index` of q or of k.
 template <bool kEdges>
-__device__ __forceinline__ Run tile_run(const BulkParams& p, const BulkTile& t, bool is_k, int index,
-                                        char* data) {
-  const RopeBulk& r = p.plan;
+__device__ __forceinline__ Run tile_run(const BulkParams& p, const RopeBulk& r, const BulkTile& t, bool is_k,
+                                        int index, char* data) {
   const BulkTensor& x = is_k ? r.k : r.q;
   const int heads = is_k ? t.k_heads : t.q_heads;
-  const int token = t.token + (r.by_token ? index : 0);
+  const int token = t.token + (r.by_token && !r.one_run ? index : 0);
   const int head = (is_k ? t.k_first : t.q_first) + (r.by_token ? 0 : index);
   Run run;
   run.in = (is_k ? p.k_in : p.q_in) + bulk_offset(x.from, t.batch, token, head);
   run.out = (is_k ? p.k_out : p.q_out) + bulk_offset(x.to, t.batch, token, head);
-  run.bytes = index < bulk_runs(r, t, heads) ? bulk_run_bytes(r, t, heads) : 0;
+  run.bytes = bulk_run_bytes(r, t, heads);
   run.place = data + (is_k ? bulk_part_bytes(r, t, t.q_heads) : 0) + index * bulk_run_pitch(r, run.bytes);
   run.head = 0;
   run.middle = run.bytes;
@@ -63,34 +62,37 @@ __device__ __forceinline__ Run tile_run(const BulkParams& p, const BulkTile& t, 
   return run;
 }
 
-// use(byte) for each 4-byte word of the run outside its middle.
-template <class Use>
-__device__ __forceinline__ void each_edge(const Run& run, Use use) {
+// use(run) for each run of the tile, by one thread: what it computes is the same for all threads, and so the
+// compiler's to do in uniform registers, which bulk copies want.
+template <bool kEdges, class Use>
+__device__ __forceinline__ void each_run(const BulkParams& p, const RopeBulk& r, const BulkTile& t,
+                                         char* data, Use use) {
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+    const int heads = k ? t.k_heads : t.q_heads;
+    if (heads == 0) continue;
 #pragma unroll 1
-  for (int at = 0; at < run.head; at += 4) use(at);
-#pragma unroll 1
-  for (int at = run.head + run.middle; at < run.bytes; at += 4) use(at);
-}
-
-template <bool kEdges>
-__device__ __forceinline__ void load_run(const Run& run, uint64_t* full) {
-  if (run.middle > 0) {
-    mbarrier_expect(full, run.middle);
-    bulk_load(run.place + run.head, run.in + run.head, run.middle, full);
+    for (int i = 0; i < bulk_runs(r, t, heads); ++i) use(tile_run<kEdges>(p, r, t, k, i, data));
   }
-  if constexpr (kEdges)
-    each_edge(run, [&](int at) {
-      *reinterpret_cast<uint32_t*>(run.place + at) = *reinterpret_cast<const uint32_t*>(run.in + at);
-    });
 }
 
-template <bool kEdges>
-__device__ __forceinline__ void store_run(const Run& run) {
-  if (run.middle > 0) bulk_store(run.out + run.head, run.place + run.head, run.middle);
-  if constexpr (kEdges)
-    each_edge(run, [&](int at) {
-      *reinterpret_cast<uint32_t*>(run.out + at) = *reinterpret_cast<const uint32_t*>(run.place + at);
-    });
+// use(run, byte) for each 4-byte word of the tile's runs outside their middles, by all of a CTA's threads.
+template <class Use>
+__device__ __forceinline__ void each_edge(const BulkParams& p, const RopeBulk& r, const BulkTile& t,
+                                          char* data, int thread, int threads, Use use) {
+  constexpr int kWords = 3;  // at either end, at most
+#pragma unroll
+  for (int k = 0; k < 2; ++k) {
+    const int heads = k ? t.k_heads : t.q_heads, runs = heads == 0 ? 0 : bulk_runs(r, t, heads);
+#pragma unroll 1
+    for (int i = thread; i < runs * 2 * kWords; i += threads) {
+      const Run run = tile_run<true>(p, r, t, k, i / (2 * kWords), data);
+      const int word = i % (2 * kWords);
+      const bool after = word >= kWords;
+      const int at = after ? run.head + run.middle + (word - kWords) * 4 : word * 4;
+      if (at < (after ? run.bytes : run.head)) use(run, at);
+    }
+  }
 }
 
 template <int Bytes>
@@ -113,8 +115,11 @@ __device__ __forceinline__ void token_angles(const BulkParams& p, const BulkTile
   }
   if (tables.position_dtype != BRIM_DTYPE_NONE) row = static_cast<int>(table_row(tables, batch, row));
   if (row < 0) return no_angles(c, s);
-  int64_t cos = static_cast<int64_t>(row) * static_cast<int>(tables.cos_strides.row);
-  int64_t sin = static_cast<int64_t>(row) * static_cast<int>(tables.sin_strides.row);
+  const auto at = [&](int64_t stride) {  // neither is negative, or larger than 32 bits
+    return static_cast<int64_t>(static_cast<uint64_t>(static_cast<uint32_t>(row)) *
+                                static_cast<uint32_t>(stride));
+  };
+  int64_t cos = at(tables.cos_strides.row), sin = at(tables.sin_strides.row);
   if (batch > 0) {
     cos += batch * tables.cos_strides.batch;
     sin += batch * tables.sin_strides.batch;
@@ -122,15 +127,24 @@ __device__ __forceinline__ void token_angles(const BulkParams& p, const BulkTile
   load_angles<kSplit>(tables, cos, sin, column, c, s, LoadVectorColumns{});
 }
 
-constexpr int bulk_unroll(int vector_bytes) { return vector_bytes >= 16 ? 1 : 2; }
+// Heads that a thread works on at once: what fits the registers.
+constexpr int bulk_unroll(int elements) { return elements > 4 ? 1 : 2; }
+// A thread has 40 registers then; 8192 x (32+8) x 80 bf16: 0.98 of a copy, with 48 registers 0.96.
+inline constexpr int kBulkCtasOfMostThreads = 6;
 
-template <class T, int Bytes, int OrderOf, bool kEdges>
-__global__ void __launch_bounds__(kBulkMostThreads, 4) rope_bulk(const __grid_constant__ BulkParams p) {
+template <class T, int Bytes, int OrderOf, bool kOneRun, bool kEdges>
+__global__ void __launch_bounds__(kBulkMostThreads, kBulkCtasOfMostThreads)
+    rope_bulk(const __grid_constant__ BulkParams p) {
 #if BRIM_BULK_COPIES
-  constexpr int N = Bytes / sizeof(T), U = bulk_unroll(Bytes);
+  constexpr int N = Bytes / sizeof(T), U = bulk_unroll(N);
   constexpr PairOrder Order{OrderOf};
-  const RopeBulk& r = p.plan;
-  __builtin_assume(r.edges == kEdges);
+  RopeBulk r = p.plan;  // with what is known when this is compiled
+  r.edges = kEdges;
+  r.one_run = kOneRun;
+  if (kOneRun) {
+    r.by_token = true;
+    r.side_shift = 0;
+  }
   extern __shared__ __align__(128) char shared[];
   uint64_t* const full = reinterpret_cast<uint64_t*>(shared);
   char* const data = shared + kBulkBarrierBytes;
@@ -139,38 +153,40 @@ __global__ void __launch_bounds__(kBulkMostThreads, 4) rope_bulk(const __grid_co
   const BulkTile t = bulk_tile(r, blockIdx.x, blockIdx.y, blockIdx.z);
   if (t.tokens <= 0) return;
 
-  // One warp loads, before any other needs to be there.
-  Run q, k;
-  if (thread < 32) {
-    if (thread == 0) {
-      mbarrier_init(full, 1);
-      mbarrier_init_fence();
-    }
-    __syncwarp();
-    q = tile_run<kEdges>(p, t, false, thread, data);
-    load_run<kEdges>(q, full);
-    k = tile_run<kEdges>(p, t, true, thread, data);
-    load_run<kEdges>(k, full);
-    __syncwarp();
-    if (thread == 0) mbarrier_arrive(full);
+  if (thread == 0) {
+    mbarrier_init(full, 1);
+    mbarrier_init_fence();
+    each_run<kEdges>(p, r, t, data, [&](const Run& run) {
+      if (kEdges && run.middle == 0) return;
+      mbarrier_expect(full, run.middle);
+      bulk_load(run.place + run.head, run.in + run.head, run.middle, full);
+    });
+    mbarrier_arrive(full);
   }
+  const auto at_edges = [&](auto&& use) {
+    if constexpr (kEdges) each_edge(p, r, t, data, thread, blockDim.x * blockDim.y * blockDim.z, use);
+  };
+  at_edges([](const Run& run, int at) {
+    *reinterpret_cast<uint32_t*>(run.place + at) = *reinterpret_cast<const uint32_t*>(run.in + at);
+  });
 
   // All that can be done before the tile is there.
   const auto column = rope_pair_column<int>(r.rotary_dim, Order, Order, N, threadIdx.x);
-  const bool works = token_lane < t.tokens;
+  const int token = min(token_lane, t.tokens - 1);
   float c[N], s[N];
-  if (works) token_angles<rope_split_column(Order, Order, N)>(p, t, token_lane, column, c, s);
+  token_angles<rope_split_column(Order, Order, N)>(p, t, token, column, c, s);
   const int step = (column.in_second - column.in_first) * static_cast<int>(sizeof(T));
   const int first = column.in_first * static_cast<int>(sizeof(T));
-  const int pitch = bulk_head_pitch(r, t), heads = works ? t.q_heads + t.k_heads : 0;
-  char* const q_at = data + bulk_start(r, t, token_lane, false) + first;
-  char* const k_at = data + bulk_start(r, t, token_lane, true) + first;
+  int pitch = bulk_head_pitch(r, t), heads = token_lane < t.tokens ? t.q_heads + t.k_heads : 0;
+  int q_at = bulk_start(r, t, token, false) + first, k_at = bulk_start(r, t, token, true) + first;
+  // The compiler would compute them where they are used first, after the wait.
+  asm volatile("" : "+r"(q_at), "+r"(k_at), "+r"(heads), "+r"(pitch));
 
   __syncthreads();  // the barrier is there for everybody
   mbarrier_wait(full, 0);
   for (int head = head_lane; head < heads; head += U * r.head_lanes) {
     Raw<Bytes> a[U], b[U];
-    const auto at = [&](int h) { return (h < t.q_heads ? q_at : k_at) + h * pitch; };
+    const auto at = [&](int h) { return data + (h < t.q_heads ? q_at : k_at) + h * pitch; };
 #pragma unroll
     for (int u = 0; u < U; ++u) {
       const int h = head + u * r.head_lanes;
@@ -189,9 +205,13 @@ __global__ void __launch_bounds__(kBulkMostThreads, 4) rope_bulk(const __grid_co
   }
   bulk_store_fence();
   __syncthreads();
-  if (thread < 32) {
-    store_run<kEdges>(q);
-    store_run<kEdges>(k);
+  at_edges([](const Run& run, int at) {
+    *reinterpret_cast<uint32_t*>(run.out + at) = *reinterpret_cast<const uint32_t*>(run.place + at);
+  });
+  if (thread == 0) {
+    each_run<kEdges>(p, r, t, data, [](const Run& run) {
+      if (!kEdges || run.middle > 0) bulk_store(run.out + run.head, run.place + run.head, run.middle);
+    });
     bulk_commit();
     bulk_wait_read<0>();  // shared memory is not this CTA's any more once it ends
   }

@@ -19,7 +19,6 @@
 #include <cstring>
 #include <functional>
 #include <map>
-#include <memory>
 #include <mutex>
 #include <numeric>
 #include <random>
@@ -89,10 +88,7 @@ struct Copy {
 };
 
 struct Cta {
-  explicit Cta(int threads) : all(threads) {
-    for (int i = 0; i < threads; i += 32)
-      warps.push_back(std::make_unique<std::barrier<>>(min(threads - i, 32)));
-  }
+  explicit Cta(int threads) : all(threads) {}
   void settle(Phases& b) {
     if (b.missing || b.bytes) return;
     ++b.phase;
@@ -110,7 +106,6 @@ struct Cta {
     }
   }
   std::barrier<> all;
-  std::vector<std::unique_ptr<std::barrier<>>> warps;
   std::mutex mutex;
   std::condition_variable changed;
   std::map<const uint64_t*, Phases> phases;
@@ -160,7 +155,6 @@ inline void check_shared(const void* p, uint32_t bytes) {
 }  // namespace emulation
 
 inline void __syncthreads() { emulation::cta->all.arrive_and_wait(); }
-inline void __syncwarp() { emulation::cta->warps[thread_in_cta() / 32]->arrive_and_wait(); }
 inline void mbarrier_init(uint64_t* b, int arrivals) {
   emulation::cta->phases[b] = {arrivals, arrivals, 0, 0};
 }
