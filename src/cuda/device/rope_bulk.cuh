@@ -129,8 +129,13 @@ __device__ __forceinline__ void token_angles(const BulkParams& p, const BulkTile
 
 // Heads that a thread works on at once: what fits the registers.
 constexpr int bulk_unroll(int elements) { return elements > 4 ? 1 : 2; }
-// A thread has 40 registers then; 8192 x (32+8) x 80 bf16: 0.98 of a copy, with 48 registers 0.96.
+// Which leaves a thread 40 registers; 8192 x (32+8) x 80 bf16: 0.98 of a copy, with 48 registers 0.96. For Blackwell the
+// compiler needs some more.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
+inline constexpr int kBulkCtasOfMostThreads = 5;
+#else
 inline constexpr int kBulkCtasOfMostThreads = 6;
+#endif
 
 template <class T, int Bytes, int OrderOf, bool kOneRun, bool kEdges>
 __global__ void __launch_bounds__(kBulkMostThreads, kBulkCtasOfMostThreads)
