@@ -142,7 +142,8 @@ struct RopeSpec {
   bool wide_table = false;   // w = r, half pairing only
   bool dense_table = false;  // rows one after the other
   int64_t column_stride = 1;
-  int sections = 0;  // 0: none, 1: blocks, 2: interleaved
+  int64_t sin_gap = 0;  // elements after a row, and after a batch, of sin alone
+  int sections = 0;     // 0: none, 1: blocks, 2: interleaved
 };
 
 // A call's tensors, each with memory of its own; Storage::packed leaves room for more heads in each token's
@@ -160,11 +161,14 @@ class RopeCase {
     if (spec.positions == BRIM_DTYPE_NONE && (spec.table_form || mrope))
       shape.insert(shape.begin(), spec.table_form == 2 ? spec.b : 1);
     if (mrope) shape.insert(shape.begin(), 3);
-    std::vector<int64_t> strides(shape.size(), spec.column_stride);
-    for (size_t i = shape.size() - 1; i-- > 0;)
-      strides[i] = strides[i + 1] * std::max<int64_t>(shape[i + 1], 1) + !spec.dense_table;
-    cos_ = Tensor(spec.table, shape, strides, spec.shift, 0);
-    sin_ = Tensor(spec.table, shape, strides, spec.shift, 0);
+    const auto strides = [&](int64_t gap) {
+      std::vector<int64_t> s(shape.size(), spec.column_stride);
+      for (size_t i = shape.size() - 1; i-- > 0;)
+        s[i] = s[i + 1] * std::max<int64_t>(shape[i + 1], 1) + !spec.dense_table + gap;
+      return s;
+    };
+    cos_ = Tensor(spec.table, shape, strides(0), spec.shift, 0);
+    sin_ = Tensor(spec.table, shape, strides(spec.sin_gap), spec.shift, 0);
     cos_.fill(random, 1);
     sin_.fill(random, 1);
     if (spec.positions) {

@@ -46,7 +46,8 @@ bool run_bulk(const brim_rope_args& args, RopeBulk* plan) {
 
 TEST(RopeBulk, MatchesTheFormula) {
   constexpr brim_dtype kTypes[] = {BRIM_FLOAT32, BRIM_BFLOAT16, BRIM_FLOAT16};
-  constexpr int64_t kHeadDims[] = {8, 12, 56, 64, 80, 92, 96, 128, 256}, kHeads[] = {1, 2, 3, 8, 32, 73};
+  constexpr int64_t kHeadDims[] = {2, 4, 6, 8, 12, 56, 64, 80, 92, 96, 128, 256},
+                    kHeads[] = {1, 2, 3, 8, 32, 73};
   int served = 0, edges = 0, by_head = 0, split = 0;
   for (uint64_t seed = 0; seed < 300 && !testing::Test::HasFailure(); ++seed) {
     std::mt19937_64 random(seed);
@@ -60,27 +61,38 @@ TEST(RopeBulk, MatchesTheFormula) {
     spec.hk = random() % 3 ? pick(kHeads) : 0;
     spec.d = pick(kHeadDims);
     if (seed % 20 == 0) spec.h = 301, spec.s = 2, spec.b = 1, spec.d = 256;  // more than a tile holds
+    const bool small_runs = seed % 20 == 10;                                 // of 4 and 8 bytes
+    if (small_runs) spec.h = 1, spec.d = 2;
     if (spec.b * spec.s * (spec.h + spec.hk) * spec.d > 200000) continue;
     spec.in_place = random() % 2;
-    spec.r = spec.in_place || random() % 3 ? spec.d : spec.d / 4 * 2;
+    spec.r = spec.in_place || random() % 3 ? spec.d : std::max<int64_t>(spec.d / 4 * 2, 2);
     spec.pairing = random() % 2 ? BRIM_PAIRING_HALF : BRIM_PAIRING_INTERLEAVED;
-    spec.in = spec.out = static_cast<Storage>(random() % 3);  // contiguous either way, or packed
+    // Contiguous either way, or packed.
+    spec.in = spec.out = small_runs ? Storage::gaps : static_cast<Storage>(random() % 3);
+    if (!spec.in_place && random() % 8 == 0) spec.in = Storage::expanded_all;  // the plain form's
     spec.layout = random() % 2 ? BRIM_LAYOUT_BHSD : BRIM_LAYOUT_BSHD;
     spec.positions = random() % 2 ? BRIM_INT32 : BRIM_DTYPE_NONE;
     spec.inverse = random() % 2;
     spec.backward = random() % 2;
     spec.column_stride = 1;
     spec.dense_table = true;
+    spec.table_form = static_cast<int>(random() % 3);
+    spec.sin_gap = random() % 2 ? 16 : 0;
     RopeCase c(spec, random);
     c.check_by("bulk", [&](RopeArgs& args) {
       brim_rope_args forward = args;
       if (spec.backward) forward = ops::transposed(args);
+      int32_t bad = 0;
+      forward.run.bad_data = &bad;
       RopeBulk plan{};
-      if (!run_bulk(forward, &plan)) {
+      const bool done = run_bulk(forward, &plan);
+      EXPECT_EQ(bad, 0);
+      if (!done) {
         args.run.path = nullptr;  // so that there is something to compare
         ASSERT_TRUE(ok(spec.backward ? rope_backward(args) : rope_forward(args)));
         return;
       }
+      EXPECT_NE(spec.in, Storage::expanded_all);
       ++served;
       edges += plan.edges;
       by_head += !plan.by_token;

@@ -9,9 +9,9 @@ namespace {
 using ops::RopeProblem;
 using ops::RopeStrides;
 
-enum class Storage { bhsd, bshd, packed, padded, transposed };
-constexpr Storage kStorages[] = {Storage::bhsd, Storage::bshd, Storage::packed, Storage::padded,
-                                 Storage::transposed};
+enum class Storage { bhsd, bshd, packed, padded, transposed, expanded };
+constexpr Storage kStorages[] = {Storage::bhsd,   Storage::bshd,       Storage::packed,
+                                 Storage::padded, Storage::transposed, Storage::expanded};
 
 constexpr PairOrder kHalf = PairOrder::half, kInterleaved = PairOrder::interleaved;
 constexpr PairOrder kOrders[][2] = {
@@ -28,6 +28,7 @@ RopeStrides strides(Storage storage, int64_t b, int64_t s, int64_t h, int64_t al
     case Storage::packed: t = {s * all_heads * d, all_heads * d, d, 1}; break;
     case Storage::padded: t = {s * h * (d + 16), h * (d + 16), d + 16, 1}; break;
     case Storage::transposed: t = {h * s * d, 1, s * d, s}; break;
+    case Storage::expanded: break;  // as the gradient of a sum
   }
   return {used(b, t.batch), used(s, t.seq), used(h, t.head), used(d, t.dim)};
 }
@@ -51,9 +52,14 @@ RopeProblem problem(const Shape& n, brim_dtype dtype, brim_dtype k_dtype, PairOr
   p.table_rows = n.seq;
   p.in_order = in;
   p.out_order = out;
-  p.in_place = in_place;
-  p.q = p.q_out = strides(storage, n.batch, n.seq, n.heads, n.heads + n.k_heads, n.d);
-  if (n.k_heads) p.k = p.k_out = strides(storage, n.batch, n.seq, n.k_heads, n.heads + n.k_heads, n.d);
+  const bool expanded = storage == Storage::expanded;  // inputs only
+  p.in_place = in_place && !expanded;
+  const auto both = [&](int64_t heads, RopeStrides* from, RopeStrides* to) {
+    *from = *to = strides(storage, n.batch, n.seq, heads, n.heads + n.k_heads, n.d);
+    if (expanded) *to = strides(Storage::bshd, n.batch, n.seq, heads, n.heads + n.k_heads, n.d);
+  };
+  both(n.heads, &p.q, &p.q_out);
+  if (n.k_heads) both(n.k_heads, &p.k, &p.k_out);
   p.cos = p.sin = {0, 0, n.r / 2, 1};
   // What the strides alone allow; the addresses may allow less.
   const int size = std::max(core::element_size(dtype), core::element_size(p.k_dtype));

@@ -15,8 +15,7 @@ namespace {
 constexpr const char* kForward = "rope_forward";
 constexpr const char* kBackward = "rope_backward";
 
-// Which form serves a call: the bulk one where it can, which is the faster one, else the plain one, or that which
-// args.run.path names.
+// Which form serves a call: the bulk one where it can, else the plain one, or that which args.run.path names.
 struct Choice {
   bool bulk;
   RopeBulk bulk_plan;

@@ -39,7 +39,7 @@ inline constexpr int kBulkHeadsBytes = 8 << 10;
 // There, neighbouring runs of the same heads go side by side, for whole DRAM pages, but not all of a
 // sequence: cos and sin shall still be in the L2 cache for the next heads.
 inline constexpr int kBulkSideShift = 4;
-inline constexpr int kBulkMostRuns = 32;  // of a tile: one thread loads them
+inline constexpr int kBulkMostRuns = 32;  // of a tile: one thread loads them, one after the other
 inline constexpr int kBulkMostGridYZ = 65535;
 inline constexpr int kBulkMostShared = 48 << 10;  // that every kernel may ask for at its launch
 
@@ -132,7 +132,8 @@ constexpr bool plan_rope_bulk(const ops::RopeProblem& p, const core::DeviceProps
   // to_half reads where another pair's result goes; in place, elements that are not rotated need not move.
   if (p.in_order != p.out_order || p.rotary_dim == 0 || (p.in_place && p.rotary_dim < p.head_dim))
     return false;
-  if (p.q.dim > 1 || p.q_out.dim > 1 || p.k.dim > 1 || p.k_out.dim > 1) return false;
+  // Elements side by side: neither apart nor, as the gradient of a sum has them, one for all.
+  if (p.q.dim != 1 || p.q_out.dim != 1 || (has_k && (p.k.dim != 1 || p.k_out.dim != 1))) return false;
   // A vector of 2 bytes is all that a run at an odd place allows: slow in shared memory too.
   if (plain_vector < 4) return false;
   constexpr int64_t most_shared = kBulkMostShared - kBulkBarrierBytes;
@@ -216,7 +217,7 @@ constexpr bool plan_rope_bulk(const ops::RopeProblem& p, const core::DeviceProps
   const bool one = r.heads_per_tile >= heads;
   r.first_k_tile = static_cast<int32_t>(one ? 0 : ceil_div(p.q_heads, r.heads_per_tile));
   const int64_t head_tiles = one ? 1 : r.first_k_tile + ceil_div(p.k_heads, r.heads_per_tile);
-  // Turns of a thread are balanced; a warp at least, which loads.
+  // Turns of a thread are balanced; a warp at least, since less costs the SM as much.
   const int64_t lanes_of_head = columns * r.tile_tokens;
   const int64_t turns =
       ceil_div(r.heads_per_tile, std::clamp<int64_t>(threads / lanes_of_head, 1, kMostThreadsZ));

@@ -188,6 +188,19 @@ def test_backward_twice_adds_up(device):
     assert torch.equal(q.grad, 2 * once)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("b, h, s", [(1, 4, 1), (2, 1, 7), (2, 3, 5)])
+def test_the_gradient_of_a_sum_is_one_number(device, b, h, s, dtype):
+    """All its strides are 0: a kernel that takes elements for neighbours reads what lies behind the number."""
+    cos, sin = brim.rope_tables(s, 64, device=device)
+    q = torch.randn(b, s, h, 64, device=device, dtype=dtype).transpose(1, 2).requires_grad_()
+    y, _ = brim.rope(q, None, cos, sin)
+    one = torch.full((64,), 777, device=device, dtype=dtype).index_fill_(0, torch.tensor([0], device=device), 1)[0]
+    (of_sum,) = torch.autograd.grad(y, q, one.expand(y.shape), retain_graph=True)
+    (of_ones,) = torch.autograd.grad(y, q, torch.ones_like(y))
+    assert torch.equal(of_sum, of_ones)
+
+
 def test_a_list_of_sections_may_change_before_backward(device):
     cos, sin, options = tables("sections", D, device, torch.float32)
     q = torch.randn(shapes("bhsd")[0], device=device, requires_grad=True)

@@ -146,6 +146,7 @@ inline void run(Index grid, Index threads, const std::function<void()>& kernel) 
 inline void check_aligned(const void* to, const void* from, uint32_t bytes) {
   if ((reinterpret_cast<uintptr_t>(to) | reinterpret_cast<uintptr_t>(from) | bytes) % 16)
     give_up("a bulk copy that is not aligned to 16 bytes");
+  if (bytes == 0) give_up("a bulk copy of nothing");
 }
 inline void check_shared(const void* p, uint32_t bytes) {
   const char* at = static_cast<const char*>(p);
@@ -175,8 +176,9 @@ inline void mbarrier_wait(uint64_t* b, uint32_t parity) {
   emulation::Cta& c = *emulation::cta;
   std::unique_lock lock(c.mutex);
   const auto over = [&] {
-    c.finish_loads(b);
-    return (c.phases.at(b).phase & 1) != parity;
+    const auto passed = [&] { return (c.phases.at(b).phase & 1) != parity; };
+    if (!passed()) c.finish_loads(b);  // not those that the phase did not wait for
+    return passed();
   };
   if (!c.changed.wait_for(lock, std::chrono::seconds(60), over))
     emulation::give_up("waits for a barrier that nobody completes");
