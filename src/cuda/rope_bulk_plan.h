@@ -32,8 +32,9 @@ inline constexpr int kBulkThreads = 96, kBulkThreadsOfNarrowVectors = 128;
 inline constexpr int kBulkFewTokensPerSm = 16;
 inline constexpr int kBulkFewTokenBytes = 10 << 10;
 inline constexpr int kBulkFewThreads = 64;
-// Tokens of a head adjoin: the run, and the tile of some heads. 2048 x (32+8) x 128 float32: 0.94 with runs of 4 KB,
-// 0.92 with 2 KB; 8192 x (32+8) x 128 bf16: 0.94 with tiles of 8 KB, 0.92 with 16 KB or 32 KB.
+// Tokens of a head adjoin: the run, and the tile of some heads. 2048 x (32+8) x 128 float32: 0.94 with runs of 4 KB, 0.92
+// with 2 KB; 8192 x (32+8) x 128 bf16: 0.94 with tiles of 8 KB, 0.92 with 16 KB or 32 KB. Against the plain form: 0.95 and
+// 0.92 there, 0.91 and 0.88 at 2048 tokens (bench/results/rope-h200-bhsd*.json), 0.84 and 0.83 if x 64.
 inline constexpr int kBulkRunBytes = 4096;
 inline constexpr int kBulkHeadsBytes = 8 << 10;
 // There, neighbouring runs of the same heads go side by side, for whole DRAM pages, but not all of a
