@@ -73,6 +73,10 @@ run_half() {
   part grid 150 "${bench[@]}" --tokens 2048 8192 32768 --dtype bfloat16 float32 --time 130 --json "$out/rope-$device.json"
   part grid-float16 40 "${bench[@]}" --dtype float16 --time 30 --json "$out/rope-$device-float16.json"
   part grid-packed 50 "${bench[@]}" --dtype bfloat16 float32 --layout packed --time 40 --json "$out/rope-$device-packed.json"
+  # By heads, in both forms.
+  bench=($brim bench --backend cuda --model llama-3-8b --layout bhsd --tokens 2048 8192 --dtype bfloat16 float32)
+  part bhsd 30 "${bench[@]}" --json "$out/rope-$device-bhsd.json"
+  part bhsd-plain 30 "${bench[@]}" --path plain --json "$out/rope-$device-bhsd-plain.json"
   # The tests on CPU tensors run in CI.
   part pytest 100 python3 -m pytest tests/python -k cuda -q -rs --tb=short -p no:cacheprovider
   if command -v compute-sanitizer >/dev/null; then
