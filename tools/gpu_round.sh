@@ -74,7 +74,7 @@ run_half() {
   part grid-float16 40 "${bench[@]}" --dtype float16 --time 30 --json "$out/rope-$device-float16.json"
   part grid-packed 50 "${bench[@]}" --dtype bfloat16 float32 --layout packed --time 40 --json "$out/rope-$device-packed.json"
   # By heads, in both forms.
-  bench=($brim bench --backend cuda --model llama-3-8b --layout bhsd --tokens 2048 8192 --dtype bfloat16 float32)
+  bench=("$brim" bench --backend cuda --model llama-3-8b --layout bhsd --tokens 2048 8192 --dtype bfloat16 float32)
   part bhsd 30 "${bench[@]}" --json "$out/rope-$device-bhsd.json"
   part bhsd-plain 30 "${bench[@]}" --path plain --json "$out/rope-$device-bhsd-plain.json"
   # The tests on CPU tensors run in CI.
