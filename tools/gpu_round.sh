@@ -71,10 +71,10 @@ run_half() {
   # The shapes that models use, a token that is no multiple of 16 bytes, and slices of a packed projection.
   bench+=(--provider brim --clock graph --mode forward backward)
   local models=(--heads 32+8 128+128 --head-dim 56 64 80 92 96 128 192 256) sizes=(--tokens 2048 8192 32768)
-  part grid 120 "${bench[@]}" "${models[@]}" "${sizes[@]}" --dtype bfloat16 float32 --time 100 --json "$out/rope-$device.json"
+  part grid 130 "${bench[@]}" "${models[@]}" "${sizes[@]}" --dtype bfloat16 float32 --time 100 --json "$out/rope-$device.json"
   part grid-float16 60 "${bench[@]}" "${models[@]}" "${sizes[@]}" --dtype float16 --time 50 --json "$out/rope-$device-float16.json"
   part grid-odd 40 "${bench[@]}" --heads 73+213 --head-dim 92 "${sizes[@]}" --dtype bfloat16 float16 float32 --time 30 --json "$out/rope-$device-odd.json"
-  part grid-packed 60 "${bench[@]}" "${models[@]}" --tokens 2048 8192 --dtype bfloat16 float32 --layout packed --time 50 --json "$out/rope-$device-packed.json"
+  part grid-packed 90 "${bench[@]}" "${models[@]}" --tokens 2048 8192 --dtype bfloat16 float16 float32 --layout packed --time 80 --json "$out/rope-$device-packed.json"
   # By heads, in both forms.
   bench=("$brim" bench --backend cuda --model llama-3-8b --layout bhsd --tokens 2048 8192 --dtype bfloat16 float32)
   part bhsd 30 "${bench[@]}" --json "$out/rope-$device-bhsd.json"

@@ -61,11 +61,16 @@ Image repeated(const HostBuffer& data, size_t size, size_t count) {
   return image;
 }
 
+int rounds_of(const BenchOptions& options, int64_t bytes) {
+  if (options.rounds > 0) return options.rounds;
+  return options.backend == BRIM_BACKEND_CUDA && bytes < int64_t{256} << 20 ? 75 : 25;
+}
+
 }  // namespace
 
 std::vector<BenchRow> bench_case(const ops::Case& c, brim_op op, const Devices& devices,
                                  const BenchOptions& options,
-                                 const std::function<void(int round)>& progress) {
+                                 const std::function<void(int round, int rounds)>& progress) {
   Device* const device = devices.of(options.backend);
   if (!device) throw std::runtime_error(devices.no_cuda);
   const CaseMemory memory(c);
@@ -94,8 +99,9 @@ std::vector<BenchRow> bench_case(const ops::Case& c, brim_op op, const Devices& 
   const core::CopyMemory copy_memory{copy.back(), in_place ? nullptr : copy.front(), nullptr, copied};
   for (const Device::Copy& form : device->copies(pattern, copy_memory))
     lanes.push_back({form.name, device->timed(form.launch)});
-  for (int round = 0; round < options.rounds; ++round) {
-    progress(round);
+  const int rounds = rounds_of(options, c.bytes_read + c.bytes_written);
+  for (int round = 0; round < rounds; ++round) {
+    progress(round, rounds);
     for (size_t i = 0; i < lanes.size(); ++i) {  // in turns, another one first each round
       Lane& lane = lanes[(i + static_cast<size_t>(round)) % lanes.size()];
       lane.times.push_back(lane.timed->run());
@@ -109,7 +115,7 @@ std::vector<BenchRow> bench_case(const ops::Case& c, brim_op op, const Devices& 
   row.layout = c.layout;
   row.in_place = in_place;
   row.clock = device->type() == BRIM_CUDA ? "graph" : "host";
-  row.samples = static_cast<size_t>(options.rounds);
+  row.samples = static_cast<size_t>(rounds);
   row.bytes = c.bytes_read + c.bytes_written;
   row.wall_time = spread(best->times).median;
   BenchRow brim = row, wall = row;

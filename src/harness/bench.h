@@ -38,13 +38,14 @@ struct BenchRow {
 struct BenchOptions {
   brim_backend backend = BRIM_BACKEND_CPU;
   const char* path = nullptr;  // null: the best one
-  int rounds = 25;
+  int rounds = 0;  // 0: 25, on a GPU 75 of calls that move less than 256 MiB (docs/performance.md)
   uint64_t seed = 1;
 };
 
 // The row of brim, then that of the best copy. std::runtime_error when the case is wrong, with what check
 // says of it, or cannot be run.
 std::vector<BenchRow> bench_case(const ops::Case& c, brim_op op, const Devices& devices,
-                                 const BenchOptions& options, const std::function<void(int round)>& progress);
+                                 const BenchOptions& options,
+                                 const std::function<void(int round, int rounds)>& progress);
 
 }  // namespace brim::harness

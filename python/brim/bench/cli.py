@@ -53,7 +53,7 @@ def parser():
     p.add_argument("--clock", nargs="+", choices=MEASURABLE["cuda"], help="default: see docs/performance.md")
     p.add_argument("--provider", nargs="+", metavar="NAME", help="only these; copies run in any case")
     p.add_argument("--compile", action="store_true", help="include torch-compile")
-    p.add_argument("--rounds", type=count, help="samples of each (default 25)")
+    p.add_argument("--rounds", type=count, help="samples of each (default 25; 75 of short calls)")
     p.add_argument("--quick", action="store_true", help="7 rounds")
     p.add_argument("--time", type=float, metavar="SECONDS", help="start no case after this long")
     p.add_argument("--threads", type=count, help="threads of the CPU")
@@ -143,8 +143,8 @@ def run(options, ops, out):
                 left_out.append((str(case), f"not started after {options.time:g} s"))
                 continue
 
-            def on_round(clock, count, title=f"[{i + 1}/{len(cases)}] {case}"):
-                progress(f"{title}, {clock}, round {count + 1}/{options.rounds}")
+            def on_round(clock, count, rounds, title=f"[{i + 1}/{len(cases)}] {case}"):
+                progress(f"{title}, {clock}, round {count + 1}/{rounds}")
 
             measurement = Measurement(case, device, clocks, options.rounds, on_round)
             try:
@@ -176,7 +176,7 @@ def main(arguments=None, ops=None):
         sys.exit(f"brim.bench: no provider {unknown}; known: {', '.join(sorted(known))}")
     if options.threads:
         torch.set_num_threads(options.threads)
-    options.rounds = options.rounds or (7 if options.quick else 25)
+    options.rounds = options.rounds or (7 if options.quick else None)
     options.device = pick_device(options.device)
     if absent := set(options.clock or ()) - set(MEASURABLE[options.device.type]):
         sys.exit(f"brim.bench: no --clock {' '.join(sorted(absent))} on the {options.device.type}")
