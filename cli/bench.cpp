@@ -81,7 +81,8 @@ int run(Options& options, const Process& process) {
     fmt::print("{}\n", device->name());
     print_rows(rows);
     fmt::print(
-        "{} of {} cases checked against the reference in float64, then timed beside the best plain copy of the "
+        "{} of {} cases checked against the reference in float64, then timed beside the best plain copy of "
+        "the "
         "same bytes.\n",
         cases.size() - failures.size(), cases.size());
   }
