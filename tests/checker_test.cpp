@@ -145,7 +145,7 @@ TEST(Checker, NoticesBitsThatAreNotThePromisedOnes) {
   };
   const harness::Devices devices = harness::make_devices();
   harness::Checker checker(c, BRIM_OP_rope_forward, 1);
-  for (const entry::Path& path : entry::paths(BRIM_BACKEND_CPU)) {
+  for (const entry::Path& path : entry::paths(BRIM_BACKEND_CPU, BRIM_OP_rope_forward)) {
     const CheckResult result = checker.run(devices, BRIM_BACKEND_CPU, path);
     if (path.fused)
       expect_failure(result, "these bits are promised");

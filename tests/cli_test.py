@@ -85,24 +85,25 @@ class Check(Command):
     def test_list_names_cases_and_runs_none(self):
         lines = self.run_ok("check", "--list", "--mode", "forward").stdout.splitlines()
         self.assertGreater(len(lines), 100)
-        self.assertEqual({line.split()[0] for line in lines}, {"rope_forward"})
+        self.assertEqual({line.split()[0] for line in lines}, {"rope_forward", "rms_norm_forward", "add_rms_norm_forward"})
 
     def test_a_model_gives_the_shapes(self):
-        done = self.run_ok("check", "--model", "qwen3-8b", "--mode", "forward", "--backend", "cpu", "--dtype", "bfloat16",
-                           "--json", "-")
+        done = self.run_ok("check", "--op", "rope", "--model", "qwen3-8b", "--mode", "forward", "--backend", "cpu", "--dtype",
+                           "bfloat16", "--json", "-")
         rows = json.loads(done.stdout)
         self.assertEqual({(row["shape"]["heads"], row["shape"]["kv_heads"], row["shape"]["head_dim"]) for row in rows},
                          {(32, 8, 128)})
         self.assertTrue(all(row["ok"] and row["dtype"] == "bfloat16" for row in rows))
-        self.assertEqual(len(self.run_ok("check", "--list", "--mode", "forward", "--model", "qwen3-8b").stdout.splitlines()),
-                         3 * 2)  # types, out of place and in place
+        listed = self.run_ok("check", "--list", "--mode", "forward", "--model", "qwen3-8b").stdout.split()
+        self.assertEqual([listed.count(op) for op in ["rope_forward", "rms_norm_forward", "add_rms_norm_forward"]],
+                         [3 * 2, 3 * 2, 3])  # types; out of place and in place; hidden and heads; hidden
         self.run_refused("check", "--large", "--model", "qwen3-8b")
         self.assertIn("unknown model 'qwen'", self.run_refused("check", "--model", "qwen"))
 
     def test_seed_changes_the_data(self):
         def worst(seed):
-            done = self.run_ok("check", "--mode", "forward", "--backend", "reference", "--dtype", "float16", "--json", "-",
-                               "--seed", seed)
+            done = self.run_ok("check", "--op", "rope", "--mode", "forward", "--backend", "reference", "--dtype", "float16",
+                               "--json", "-", "--seed", seed)
             return [row["max_ulp"] for row in json.loads(done.stdout)]
 
         self.assertEqual(worst("5"), worst("5"))
@@ -128,8 +129,8 @@ class Bench(Command):
               "provider", "device", "dtype", "shape", "clock", "p20", "p80", "bytes", "wall_time", "wall_fraction",
               "peak_bytes"}
 
-    def bench_json(self, *arguments):
-        return json.loads(self.run_ok("bench", "--quick", "--backend", "cpu", "--json", "-", *arguments).stdout)
+    def bench_json(self, *arguments, op="rope", backend="cpu"):
+        return json.loads(self.run_ok("bench", "--op", op, "--quick", "--backend", backend, "--json", "-", *arguments).stdout)
 
     def test_rows_have_the_fields_of_the_specification(self):
         file = self.bench_json("--model", "llama-3-8b", "--tokens", "64", "--dtype", "float32")
@@ -152,6 +153,19 @@ class Bench(Command):
             if row["provider"] == "brim":
                 self.assertEqual(row["peak_bytes"], 0 if row["in_place"] else row["bytes"] // 2)
 
+    def test_norms_count_the_rows_that_must_move(self):
+        moved = {("rms_norm", "forward"): 2, ("rms_norm", "backward"): 3, ("add_rms_norm", "forward"): 4,
+                 ("add_rms_norm", "backward"): 4}
+        for (op, mode), times in moved.items():
+            rows = self.bench_json("--tokens", "4", "--model", "qwen3-8b", "--mode", mode, "--layout", "contiguous", "weight32",
+                                   op=op, backend="reference")["benchmarks"]
+            shapes = [(4, 4096)] if op == "add_rms_norm" else [(4, 4096), (4 * 32, 128)]
+            self.assertEqual(len(rows), 2 * 2 * len(shapes))
+            self.assertEqual({(row["shape"]["rows"], row["shape"]["hidden"]) for row in rows}, set(shapes))
+            for row in rows:
+                self.assertEqual((row["op"], row["mode"], row["dtype"]), (op, mode, "bfloat16"))
+                self.assertEqual(row["bytes"], times * row["shape"]["rows"] * row["shape"]["hidden"] * 2)
+
     def test_several_token_counts_and_dtypes(self):
         rows = self.bench_json("--model", "gpt-neox-20b", "--tokens", "16", "32", "--mode", "forward", "--dtype",
                                "bfloat16", "float16")["benchmarks"]
@@ -171,7 +185,8 @@ class Bench(Command):
         self.assertEqual(rows[0]["shape"], {"tokens": 16, "heads": 32, "kv_heads": 8, "head_dim": 128})
 
     def test_the_table_for_people(self):
-        text = self.run_ok("bench", "--quick", "--model", "llama-3-8b", "--tokens", "16", "--backend", "cpu").stdout
+        text = self.run_ok("bench", "--op", "rope", "--quick", "--model", "llama-3-8b", "--tokens", "16", "--backend",
+                           "cpu").stdout
         for word in ["rope_forward", "rope_backward", "in place", "out of place", "GB/s", "of a copy"]:
             self.assertIn(word, text)
         self.assertNotIn("\x1b", text)  # no colours where there is no terminal
@@ -190,7 +205,8 @@ class Bench(Command):
         for model in MODELS:
             self.assertIn(model, text)
         self.assertIn("unknown layout 'hbsd'; known: bshd", self.run_refused("bench", "--layout", "hbsd"))
-        text = self.run_refused("bench", "--path", "avx1024", "--tokens", "3", "--backend", "cpu", "--quick")
+        self.assertIn("unknown layout 'bshd'; known: contiguous", self.run_refused("bench", "--op", "rms_norm", "--layout", "bshd"))
+        text = self.run_refused("bench", "--op", "rope", "--path", "avx1024", "--tokens", "3", "--backend", "cpu", "--quick")
         self.assertIn("no path 'avx1024'", text)
 
 
@@ -201,7 +217,7 @@ class Plan(Command):
 
     def test_every_device(self):
         for device in DEVICES:
-            text = self.run_ok("plan", "--device", device, "--model", "llama-3-8b", "--tokens", "4096").stdout
+            text = self.run_ok("plan", "--op", "rope", "--device", device, "--model", "llama-3-8b", "--tokens", "4096").stdout
             self.assertIn(device, text)
             self.assertIn("plain" if device in ("A100", "L40S", "RTX 4090") else "bulk", text)
 

@@ -35,7 +35,7 @@ TEST_P(Ops, MatchesTheReference) {
   const OpCase& x = GetParam();
   harness::Checker checker(x.c, x.op, 1);
   for (brim_backend backend : {BRIM_BACKEND_REFERENCE, BRIM_BACKEND_CPU, BRIM_BACKEND_CUDA})
-    for (const entry::Path& path : entry::paths(backend)) {
+    for (const entry::Path& path : entry::paths(backend, x.op)) {
       const harness::CheckResult result = checker.run(devices(), backend, path);
       EXPECT_NE(result.outcome, harness::Outcome::failed) << path.name << ": " << result.message;
       if (backend == BRIM_BACKEND_REFERENCE) {
@@ -73,10 +73,29 @@ TEST(OpLists, TheDefaultPathIsAmongThoseChecked) {
     ASSERT_TRUE(ok(status)) << status.message;
     const std::string text = plan;
     bool known = false;
-    for (const entry::Path& path : entry::paths(BRIM_BACKEND_CPU))
+    for (const entry::Path& path : entry::paths(BRIM_BACKEND_CPU, op))
       known |= text.substr(0, text.find(' ')) == path.name;
     EXPECT_TRUE(known) << plan;
   }
+}
+
+TEST(OpLists, BenchCasesAreSampledAndToldApart) {
+  for (brim_op op = 0; op < BRIM_OP_COUNT; ++op)
+    for (brim_dtype dtype : {BRIM_BFLOAT16, BRIM_FLOAT32})
+      for (bool large : {false, true}) {
+        ops::BenchRequest request;
+        request.dtype = dtype;
+        request.large = large;
+        std::set<std::string> names;
+        for (const ops::Case& c : ops::case_list(op).bench(request)) {
+          EXPECT_TRUE(names.insert(c.name).second) << c.name;
+          EXPECT_FALSE(c.layout.empty()) << c.name;
+          EXPECT_FALSE(c.samples.empty()) << c.name;
+          EXPECT_GT(c.bytes_read, 0) << c.name;
+          EXPECT_GT(c.bytes_written, 0) << c.name;
+        }
+        EXPECT_FALSE(names.empty());
+      }
 }
 
 TEST(OpLists, LargeCasesPassTwoToTheThirtyOne) {

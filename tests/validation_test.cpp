@@ -200,7 +200,8 @@ TEST(Entry, UnknownOp) {
   char text[8];
   size_t bytes;
   for (brim_op op : {-1, static_cast<int>(BRIM_OP_COUNT), 1000}) {
-    const std::string expected = "brim: there is no op " + std::to_string(op) + ", expected 0 to 1";
+    const std::string expected =
+        "brim: there is no op " + std::to_string(op) + ", expected 0 to " + std::to_string(BRIM_OP_COUNT - 1);
     const Status plan = brim_describe_plan(op, &call.args, text, sizeof text);
     EXPECT_EQ(plan.code, BRIM_INVALID_ARGUMENT);
     EXPECT_EQ(plan.message, expected);

@@ -3,6 +3,7 @@
 #   tools/gpu_round.sh build        here: collects what the other machine needs in .gpu/ (some MiB)
 #   tools/gpu_round.sh run [FOLDER] there, on this tree with .gpu/: checks, times and sanitizes; all results in FOLDER
 #                                   (default $OUT, else gpu_out); rope-<device>.json belongs in bench/results/
+#   OPS="rope" ... run              of these ops only (default: rope rms_norm add_rms_norm, which takes two rounds' time)
 #   BRIM_PEERS=FOLDER ... run       times brim beside the libraries that are installed in FOLDER (pip install --target) too
 # The GPU machine needs a driver, Python with torch 2.10 or newer and pytest, and compute-sanitizer for the last parts.
 set -uo pipefail
@@ -48,26 +49,18 @@ part() {
   [ $rc = 0 ] || { failed=1 && broken+=("$name"); }
 }
 
-run_half() {
-  out=${1:-${OUT:-gpu_out}}
-  mkdir -p "$out"
-  failed=0
-  ldconfig -p | grep -q libgomp.so.1 || export LD_LIBRARY_PATH=$PWD/.gpu/lib:${LD_LIBRARY_PATH:-}
-  export PYTHONPATH=$PWD/.gpu/python PYTHONDONTWRITEBYTECODE=1
-  local brim=.gpu/bin/brim device
-  device=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | tr '[:upper:] ' '[:lower:]-' | sed 's/^nvidia-//')
-  [ -n "$device" ] || { echo "gpu_round: no GPU here"; exit 1; }
+# RoPE's directions share their kernels; the norms' backward has rings, sums and hand-overs of its own.
+sanitized_mode() { [ "$1" = rope ] && echo forward || echo backward; }
 
-  # check compares with the reference and, for the bits, with a float32 fused multiply-add: the CPU's bits.
-  part info 30 $brim info
-  part check 60 $brim check --backend cuda --json "$out/check-cuda.json"
+# Beside the libraries in $BRIM_PEERS. CUTLASS's Python DSL lies deeper, where a .pth file would find it.
+peers() {
+  PYTHONPATH="$PYTHONPATH:$BRIM_PEERS:$BRIM_PEERS/nvidia_cutlass_dsl/dsl_packages" part "$@"
+}
+
+rope_parts() {
   part host 40 python3 tools/host_parts.py --json "$out/host.json"
-  local bench=(python3 -m brim.bench)
-  if [ -n "${BRIM_PEERS:-}" ]; then
-    # CUTLASS's Python DSL lies deeper, where a .pth file would find it.
-    PYTHONPATH="$PYTHONPATH:$BRIM_PEERS:$BRIM_PEERS/nvidia_cutlass_dsl/dsl_packages" \
-      part peers 150 "${bench[@]}" --time 130 --json "$out/rope-peers-$device.json"
-  fi
+  local bench=(python3 -m brim.bench rope)
+  [ -z "${BRIM_PEERS:-}" ] || peers peers-rope 150 "${bench[@]}" --time 130 --json "$out/rope-peers-$device.json"
   # The shapes that models use, a token that is no multiple of 16 bytes, and slices of a packed projection.
   bench+=(--provider brim --clock graph --mode forward backward)
   local models=(--heads 32+8 128+128 --head-dim 56 64 80 92 96 128 192 256) sizes=(--tokens 2048 8192 32768)
@@ -79,20 +72,57 @@ run_half() {
   bench=("$brim" bench --backend cuda --model llama-3-8b --layout bhsd --tokens 2048 8192 --dtype bfloat16 float32)
   part bhsd 30 "${bench[@]}" --json "$out/rope-$device-bhsd.json"
   part bhsd-plain 30 "${bench[@]}" --path plain --json "$out/rope-$device-bhsd-plain.json"
+}
+
+# The shapes that models use: 8192 and 2048 tokens, q and k heads of as many; a long row; 4097 elements; an unaligned base; a
+# float32 weight. The core's bench has all of them in its own list.
+norm_parts() {
+  local op=$1
+  for dtype in bfloat16 float16 float32; do
+    part "bench-$op-$dtype" 120 "$brim" bench --backend cuda --op "$op" --dtype $dtype --quick --json "$out/$op-$device-$dtype.json"
+  done
+  [ -z "${BRIM_PEERS:-}" ] || peers "peers-$op" 150 python3 -m brim.bench --op "$op" --time 130 --json "$out/$op-peers-$device.json"
+}
+rms_norm_parts() { norm_parts rms_norm; }
+add_rms_norm_parts() { norm_parts add_rms_norm; }
+
+run_half() {
+  out=${1:-${OUT:-gpu_out}}
+  mkdir -p "$out"
+  failed=0
+  ldconfig -p | grep -q libgomp.so.1 || export LD_LIBRARY_PATH=$PWD/.gpu/lib:${LD_LIBRARY_PATH:-}
+  export PYTHONPATH=$PWD/.gpu/python PYTHONDONTWRITEBYTECODE=1
+  brim=.gpu/bin/brim
+  local device
+  device=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1 | tr '[:upper:] ' '[:lower:]-' | sed 's/^nvidia-//')
+  [ -n "$device" ] || { echo "gpu_round: no GPU here"; exit 1; }
+
+  # check compares with the reference and, for the bits of RoPE, with a float32 fused multiply-add: the CPU's bits.
+  part info 30 $brim info
+  local op ops names=""
+  read -ra ops <<<"${OPS:-rope rms_norm add_rms_norm}"
+  for op in "${ops[@]}"; do
+    part "check-$op" 60 $brim check --backend cuda --op "$op" --json "$out/check-cuda-$op.json"
+    "${op}_parts"
+    names+="${names:+ or }$op"
+  done
   # The tests on CPU tensors run in CI.
-  part pytest 100 python3 -m pytest tests/python -k cuda -q -rs --tb=short -p no:cacheprovider
+  part pytest 100 python3 -m pytest tests/python -k "cuda and ($names)" -q -rs --tb=short -p no:cacheprovider
   if command -v compute-sanitizer >/dev/null; then
-    part memcheck 60 compute-sanitizer --tool memcheck --error-exitcode 9 $brim check --backend cuda
-    for tool in racecheck initcheck synccheck; do
-      part $tool 60 compute-sanitizer --tool $tool --error-exitcode 9 $brim check --backend cuda --mode forward
+    for op in "${ops[@]}"; do
+      part "memcheck-$op" 60 compute-sanitizer --tool memcheck --error-exitcode 9 $brim check --backend cuda --op "$op"
+      for tool in racecheck initcheck synccheck; do
+        part "$tool-$op" 60 compute-sanitizer --tool $tool --error-exitcode 9 $brim check --backend cuda --op "$op" --mode "$(sanitized_mode "$op")"
+      done
     done
   else
     echo "compute-sanitizer is not here"
     failed=1
   fi
-  part check-cpu 60 $brim check --backend cpu --json "$out/check-cpu.json"
-  part bench 60 $brim bench --model llama-3-8b --json "$out/bench.json"
-  part check-large 100 $brim check --backend cuda --large --json "$out/check-large.json"
+  for op in "${ops[@]}"; do
+    part "check-cpu-$op" 60 $brim check --backend cpu --op "$op" --json "$out/check-cpu-$op.json"
+    part "check-large-$op" 100 $brim check --backend cuda --op "$op" --large --json "$out/check-large-$op.json"
+  done
 
   for name in "${broken[@]}"; do
     echo
@@ -109,7 +139,7 @@ case "${1:-}" in
   build) build_half ;;
   run) run_half "${2:-}" ;;
   *)
-    sed -n '2,8s/^# //p' "$0"
+    sed -n '2,9s/^# //p' "$0"
     exit 2
     ;;
 esac

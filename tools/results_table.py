@@ -8,8 +8,8 @@ from the repository's root) for which every key, of the row or of its shape, has
 
     <!-- rows: bench/results/rope-h200.json mode=forward in_place=false dtype=bfloat16|float32 cells=time -->
 
-One line a shape (with lines=dtype a shape and dtype), one column a combination of dtype, layout and place that differs. A
-cell is the fraction of the best plain copy of the same bytes in the same run; with cells=time the median in microseconds
+One line a shape (with lines=dtype a shape and dtype), one column a combination of mode, dtype, layout and place that differs.
+A cell is the fraction of the best plain copy of the same bytes in the same run; with cells=time the median in microseconds
 comes before it. --check changes nothing and fails where a page is not what its rows say.
 """
 
@@ -20,8 +20,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BLOCK = re.compile(r"(<!-- rows: (\S+)(.*?) -->\n).*?(<!-- /rows -->)", re.S)
-SHAPES = {  # how a line names a shape, by op
-    "rope": ("heads x head dim", lambda s: f"({s['heads']}+{s['kv_heads']}) x {s['head_dim']}"),
+ROWS = ("rows x hidden", lambda s: f"{s['rows']} x {s['hidden']}", lambda s: (s["hidden"], s["rows"]))
+SHAPES = {  # by op: how the lines are titled, how one names a shape, and their order
+    "rope": (
+        "heads x head dim",
+        lambda s: f"({s['heads']}+{s['kv_heads']}) x {s['head_dim']}",
+        lambda s: (s["tokens"], s["head_dim"]),
+    ),
+    "rms_norm": ROWS,
+    "add_rms_norm": ROWS,
 }
 
 
@@ -45,8 +52,8 @@ def table(file, options):
     ]
     if not rows:
         sys.exit(f"results_table: no row of {file} has {wanted}")
-    title, name_of = SHAPES[rows[0]["op"]]
-    parts = [lambda row: "" if by_dtype else row["dtype"], lambda row: row["layout"], place]
+    title, name_of, order_of = SHAPES[rows[0]["op"]]
+    parts = [lambda row: row["mode"], lambda row: "" if by_dtype else row["dtype"], lambda row: row["layout"], place]
     parts = [part for part in parts if len({part(row) for row in rows}) > 1]
     lines, columns = {}, {}
     for row in rows:
@@ -56,13 +63,13 @@ def table(file, options):
             cell = f"{row['real_time']:.1f}, {cell}"
         columns.setdefault(column)
         name = name_of(row["shape"]) + (f", {row['dtype']}" if by_dtype else "")
-        cells = lines.setdefault((row["shape"]["tokens"], row["shape"]["head_dim"], name), {})
+        cells = lines.setdefault((*order_of(row["shape"]), row["shape"].get("tokens"), name), {})
         if column in cells:
             sys.exit(f"results_table: {file} has two rows for {name}, {column}; name more keys")
         cells[column] = cell
-    several = len({tokens for tokens, *_ in lines}) > 1
+    several = len({tokens for *_, tokens, _ in lines}) > 1
     text = [f"| {'tokens, ' if several else ''}{title} | {' | '.join(columns)} |", "| --- |" + " --- |" * len(columns)]
-    for (tokens, _, name), cells in sorted(lines.items()):
+    for (*_, tokens, name), cells in sorted(lines.items()):
         label = f"{tokens}, {name}" if several else name
         text.append(f"| {label} | {' | '.join(cells.get(column, '') for column in columns)} |")
     return "\n".join(text) + "\n"

@@ -83,23 +83,60 @@ TensorView output(AtenTensorHandle tensor) {
   return view;
 }
 
-Handle empty_in_order(AtenTensorHandle like, int64_t order) {
-  AtenTensorHandle made;
+namespace {
+
+// What says how to make a tensor like another one.
+struct Like {
   int32_t dtype, device, index;
-  int64_t rank, *shape, *strides, dense[8];
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(like, &dtype));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(like, &device));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(like, &index));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(like, &rank));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(like, &shape));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(like, &strides));
-  if (rank > 8) throw std::invalid_argument("brim: a tensor has more than 8 axes");
-  const int axes_count = static_cast<int>(rank);
-  const Axes axes = order == kOrderOfInput ? order_of(shape, strides, axes_count) : unpack(order, axes_count);
-  int64_t step = 1;
-  for (int i = axes_count; i-- > 0; step *= std::max<int64_t>(shape[axes[i]], 1)) dense[axes[i]] = step;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_empty_strided(rank, shape, dense, dtype, device, index, &made));
-  return Handle(made);
+  int64_t rank, *shape, *strides;
+
+  explicit Like(AtenTensorHandle tensor) {
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor, &dtype));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor, &device));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(tensor, &index));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(tensor, &rank));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(tensor, &shape));
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(tensor, &strides));
+    if (rank > 8) throw std::invalid_argument("brim: a tensor has more than 8 axes");
+  }
+
+  // Dense, its axes in the order that `axes` says.
+  Handle empty(int64_t of_rank, const int64_t* of_shape, const Axes& axes, int32_t of_dtype) const {
+    int64_t dense[8], step = 1;
+    for (auto i = static_cast<int>(of_rank); i-- > 0; step *= std::max<int64_t>(of_shape[axes[i]], 1))
+      dense[axes[i]] = step;
+    AtenTensorHandle made;
+    TORCH_ERROR_CODE_CHECK(
+        aoti_torch_empty_strided(of_rank, of_shape, dense, of_dtype, device, index, &made));
+    return Handle(made);
+  }
+};
+
+constexpr Axes kAsTheyAre{0, 1, 2, 3, 4, 5, 6, 7};
+
+}  // namespace
+
+Handle empty_in_order(AtenTensorHandle tensor, int64_t order, AtenTensorHandle typed) {
+  const Like like(tensor);
+  const int rank = static_cast<int>(like.rank);
+  int32_t dtype = like.dtype;
+  if (typed) TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(typed, &dtype));
+  return like.empty(rank, like.shape,
+                    order == kOrderOfInput ? order_of(like.shape, like.strides, rank) : unpack(order, rank),
+                    dtype);
+}
+
+Handle empty_rstd(AtenTensorHandle rows) {
+  static const int32_t float32 = aoti_torch_dtype_float32(), float64 = aoti_torch_dtype_float64();
+  const Like like(rows);
+  return like.empty(std::max<int64_t>(like.rank - 1, 0), like.shape, kAsTheyAre,
+                    like.dtype == float64 ? float64 : float32);
+}
+
+Handle empty_bytes(AtenTensorHandle like, size_t bytes) {
+  static const int32_t uint8 = aoti_torch_dtype_uint8();
+  const auto size = static_cast<int64_t>(bytes);
+  return Like(like).empty(1, &size, kAsTheyAre, uint8);
 }
 
 void* current_stream([[maybe_unused]] AtenTensorHandle tensor) {

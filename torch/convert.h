@@ -2,9 +2,11 @@
 // turns into Python's.
 #pragma once
 
+#include <torch/csrc/stable/stableivalue_conversions.h>
 #include <torch/csrc/stable/tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "brim/brim.hpp"
@@ -30,6 +32,14 @@ class Handle {
   AtenTensorHandle handle_;
 };
 
+// The tensor that an op was given, or none.
+inline Handle optional_tensor(StableIValue value) {
+  return Handle(torch::stable::detail::to<std::optional<AtenTensorHandle>>(value).value_or(nullptr));
+}
+
+// A result of an op.
+inline StableIValue give(Handle& made) { return torch::stable::detail::from(made.release()); }
+
 // The view of a tensor that is only read, and of one that is written (PyTorch's copy-on-write needs to know
 // which); absent where there is none.
 TensorView input(AtenTensorHandle tensor);
@@ -42,8 +52,18 @@ inline TensorView output(const Tensor& tensor) { return output(tensor.get()); }
 // gradient of is accumulated without a copy.
 inline constexpr int64_t kOrderOfInput = -1;
 
-// A new tensor of `like`'s shape, type and device, dense, its axes in `order`.
-Handle empty_in_order(AtenTensorHandle like, int64_t order);
+// A new tensor of `like`'s shape, type (or `typed`'s) and device, dense, its axes in `order`.
+Handle empty_in_order(AtenTensorHandle like, int64_t order, AtenTensorHandle typed = nullptr);
+// The same in the order of `like` itself; none for none.
+inline Handle empty_like(AtenTensorHandle like, AtenTensorHandle typed = nullptr) {
+  return like ? empty_in_order(like, kOrderOfInput, typed) : Handle();
+}
+
+// A number for each row of `rows`, of its shape without the last axis: float32, or float64 beside float64.
+Handle empty_rstd(AtenTensorHandle rows);
+
+// Workspace on `like`'s device.
+Handle empty_bytes(AtenTensorHandle like, size_t bytes);
 
 // The stream that PyTorch queues work on for the tensor's device; null on the CPU.
 void* current_stream(AtenTensorHandle tensor);

@@ -2,7 +2,6 @@
 // same ops.
 #include <torch/csrc/stable/library.h>
 
-#include <optional>
 #include <string>
 
 #include "convert.h"
@@ -21,7 +20,7 @@ struct Call {
   explicit Call(const StableIValue* stack)
       : cos(to<AtenTensorHandle>(stack[0])),
         sin(to<AtenTensorHandle>(stack[1])),
-        positions(to<std::optional<AtenTensorHandle>>(stack[2]).value_or(nullptr)),
+        positions(brim::binding::optional_tensor(stack[2])),
         options(to<int64_t>(stack[3])),
         sections(to<int64_t>(stack[4])) {}
 
@@ -58,8 +57,8 @@ void rope(StableIValue* stack, uint64_t, uint64_t) {
   Handle q_out = brim::binding::empty_in_order(q.get(), static_cast<int32_t>(orders)),
          k_out = brim::binding::empty_in_order(k.get(), static_cast<int32_t>(orders >> 32));
   brim::binding::raise(brim::rope_forward(call.arguments(q.get(), k.get(), q_out.get(), k_out.get())));
-  stack[0] = torch::stable::detail::from(q_out.release());
-  stack[1] = torch::stable::detail::from(k_out.release());
+  stack[0] = brim::binding::give(q_out);
+  stack[1] = brim::binding::give(k_out);
 }
 
 // (x, ..., order)
@@ -68,21 +67,19 @@ void rope_one(StableIValue* stack, uint64_t, uint64_t) {
   const Call call(stack + 1);
   Handle out = brim::binding::empty_in_order(x.get(), to<int64_t>(stack[6]));
   brim::binding::raise(brim::rope_forward(call.arguments(x.get(), nullptr, out.get(), nullptr)));
-  stack[0] = torch::stable::detail::from(out.release());
+  stack[0] = brim::binding::give(out);
 }
 
 // (q, k or none, ...)
 void rope_in_place(StableIValue* stack, uint64_t, uint64_t) {
-  const Handle q(to<AtenTensorHandle>(stack[0])),
-      k(to<std::optional<AtenTensorHandle>>(stack[1]).value_or(nullptr));
+  const Handle q(to<AtenTensorHandle>(stack[0])), k(brim::binding::optional_tensor(stack[1]));
   const Call call(stack + 2);
   brim::binding::raise(brim::rope_forward(call.arguments(q.get(), k.get(), q.get(), k.get())));
 }
 
 // (q, k or none, ..., in place): what describe_plan says of the same call, for brim.bench.
 void rope_plan(StableIValue* stack, uint64_t, uint64_t) {
-  const Handle q(to<AtenTensorHandle>(stack[0])),
-      k(to<std::optional<AtenTensorHandle>>(stack[1]).value_or(nullptr));
+  const Handle q(to<AtenTensorHandle>(stack[0])), k(brim::binding::optional_tensor(stack[1]));
   const Call call(stack + 2);
   const bool in_place = to<bool>(stack[7]);
   const auto out = [&](AtenTensorHandle x) {

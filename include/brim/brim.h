@@ -8,6 +8,8 @@
 
 #include <stddef.h>
 
+#include "brim/ops/add_rms_norm.h"
+#include "brim/ops/rms_norm.h"
 #include "brim/ops/rope.h"
 #include "brim/ops/rope_tables.h"
 #include "brim/run.h"

@@ -12,6 +12,7 @@ namespace brim {
 
 using RopeArgs = Zeroed<brim_rope_args>;
 using RopeTablesArgs = Zeroed<brim_rope_tables_args>;
+using RmsNormArgs = Zeroed<brim_rms_norm_args>;  // of add_rms_norm too
 
 #define BRIM_OP(family, mode, args) \
   inline Status family##_##mode(const args& a) { return ::brim_##family##_##mode(&a); }

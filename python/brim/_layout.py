@@ -40,7 +40,7 @@ def _sorted_axes(shape, strides) -> list[int]:
     return axes
 
 
-def empty_in_order(like: torch.Tensor, order: int) -> torch.Tensor:
+def empty_in_order(like: torch.Tensor, order: int = ORDER_OF_INPUT, dtype: torch.dtype | None = None) -> torch.Tensor:
     """What the op of the same name in C++ makes, for the ops' fakes: equal in shape, strides, type and device."""
     rank = like.dim()
     if order == ORDER_OF_INPUT:
@@ -52,4 +52,4 @@ def empty_in_order(like: torch.Tensor, order: int) -> torch.Tensor:
         strides[axis] = step
         size = like.shape[axis]
         step = step * size if size > 0 else step
-    return like.new_empty_strided(like.shape, strides)
+    return like.new_empty_strided(like.shape, strides, dtype=dtype)

@@ -15,6 +15,8 @@ struct Slot {
   // One line "<path> key=value ..."; `device` is null for the device that `args` is on (always null on the CPU).
   Status (*describe)(const void* args, const DeviceProps* device, char* text, size_t size) = nullptr;
   Status (*workspace)(const void* args, size_t* bytes) = nullptr;  // null: none is needed
+  // The forms that run.path can name, null at the end. The cpu backend's, instruction sets, are the same for every op.
+  const char* const* forms = nullptr;
 };
 
 // A slot made of typed functions.

@@ -34,11 +34,6 @@ struct Run {
   const Arithmetic<T>*cos, *sin;
 };
 
-template <class D>
-constexpr int64_t lanes_of() {
-  return static_cast<int64_t>(hn::MaxLanes(D()));
-}
-
 // ---- steps: kPairs pairs of a run from pair j on, rotated, kept until they are stored ----
 
 template <PairOrder In, class D, class T>
@@ -232,8 +227,6 @@ using StepOf = std::conditional_t<
     form_of<T>(In, Out) == Form::split, SplitStep<hn::CappedTag<float, (kPairs + 1) / 2>>,
     std::conditional_t<(kPairs > lanes_of<hn::ScalableTag<Arithmetic<T>>>()),
                        TwoStep<In, hn::ScalableTag<Arithmetic<T>>, T>, PlainStep<In, Out, T, kPairs>>>;
-
-inline constexpr bool kNativeMasks = HWY_TARGET <= HWY_AVX3;
 
 // How many pairs a step takes when a head has n: those of the widest, or half as many. 0: n is less,
 // rotate_any serves.

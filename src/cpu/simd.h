@@ -38,6 +38,13 @@ struct ArithmeticOf<double> {
 template <class T>
 using Arithmetic = typename ArithmeticOf<T>::type;
 
+template <class D>
+constexpr int64_t lanes_of() {
+  return static_cast<int64_t>(hn::MaxLanes(D()));
+}
+
+inline constexpr bool kNativeMasks = HWY_TARGET <= HWY_AVX3;
+
 // Where a store goes: through the caches, or past them (aligned, whole vectors; the reader needs the body's
 // fence).
 enum class Store { plain, stream };
@@ -91,8 +98,13 @@ template <class D>
 HWY_INLINE hn::Vec<DWords<D>> rounded_high(D, hn::Vec<D> v) {
   const DWords<D> du;
   const auto bits = hn::BitCast(du, v);
+#if HWY_TARGET <= HWY_AVX3
+  const auto odd = hn::TestBit(bits, hn::Set(du, 0x10000u));
+  return hn::Add(bits, hn::IfThenElse(odd, hn::Set(du, 0x8000u), hn::Set(du, 0x7fffu)));
+#else
   const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
   return hn::Add(bits, hn::Add(odd, hn::Set(du, 0x7fffu)));
+#endif
 }
 
 template <class D>

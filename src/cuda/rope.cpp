@@ -76,9 +76,19 @@ Status describe_backward(const brim_rope_args& a, const core::DeviceProps* devic
   return describe(kBackward, ops::transposed(a), device, text, size);
 }
 
+constexpr const char* kForms[] = {"plain", "bulk", nullptr};
+
+template <Status (*Run)(const brim_rope_args&),
+          Status (*Describe)(const brim_rope_args&, const core::DeviceProps*, char*, size_t)>
+constexpr core::Slot slot() {
+  core::Slot s = core::slot<brim_rope_args, Run, Describe>();
+  s.forms = kForms;
+  return s;
+}
+
 }  // namespace
 
-constinit const core::Slot rope_forward = core::slot<brim_rope_args, run_forward, describe_forward>();
-constinit const core::Slot rope_backward = core::slot<brim_rope_args, run_backward, describe_backward>();
+constinit const core::Slot rope_forward = slot<run_forward, describe_forward>();
+constinit const core::Slot rope_backward = slot<run_backward, describe_backward>();
 
 }  // namespace brim::cuda

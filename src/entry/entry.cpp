@@ -151,6 +151,11 @@ const char* op_name(brim_op op) { return kNames[op]; }
 const char* op_family(brim_op op) { return kFamilies[op]; }
 const char* op_mode(brim_op op) { return kModes[op]; }
 
+const char* const* op_forms(brim_backend backend, brim_op op) {
+  const Slot* const slot = find_slot(backend, op);
+  return slot ? slot->forms : nullptr;
+}
+
 const char* backend_name(brim_backend backend) {
   switch (backend) {
     case BRIM_BACKEND_CPU: return "cpu";

@@ -17,4 +17,7 @@ const char* op_family(brim_op op);               // "rope"
 const char* op_mode(brim_op op);                 // "forward"
 const char* backend_name(brim_backend backend);  // "cpu"
 
+// Slot::forms of an entry; null where there are none.
+const char* const* op_forms(brim_backend backend, brim_op op);
+
 }  // namespace brim::entry

@@ -1,7 +1,7 @@
 #include "entry/paths.h"
 
-#include "brim/brim.h"
 #include "cpu/isa.h"
+#include "entry/entry.h"
 
 namespace brim::entry {
 namespace {
@@ -11,7 +11,7 @@ constexpr bool has_fused_multiply_add(cpu::Isa isa) { return isa != cpu::Isa::x8
 
 }  // namespace
 
-std::vector<Path> paths(brim_backend backend) {
+std::vector<Path> paths(brim_backend backend, brim_op op) {
   std::vector<Path> result;
   if (brim_backend_status(backend).code != BRIM_OK) return result;
   switch (backend) {
@@ -22,8 +22,8 @@ std::vector<Path> paths(brim_backend backend) {
       }
       break;
     case BRIM_BACKEND_CUDA:
-      result.push_back({"plain", true});
-      result.push_back({"bulk", true});
+      for (const char* const* form = op_forms(backend, op); form && *form; ++form)
+        result.push_back({*form, true});
       break;
     case BRIM_BACKEND_REFERENCE: result.push_back({"reference", false}); break;
     default: break;

@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "brim/run.h"
+#include "brim/brim.h"
 
 namespace brim::entry {
 
@@ -12,7 +12,7 @@ struct Path {
   bool fused;        // has a fused multiply-add, so that the bits promised for those hold
 };
 
-// Those that this machine can run; empty when the backend is not available.
-std::vector<Path> paths(brim_backend backend);
+// Those of an entry that this machine can run; empty when the backend is not available.
+std::vector<Path> paths(brim_backend backend, brim_op op);
 
 }  // namespace brim::entry

@@ -18,9 +18,7 @@ struct Lane {
 };
 
 // What the call needs beyond its inputs: outputs of its own and workspace.
-int64_t peak_bytes(const ops::Case& c, brim_op op, const void* args) {
-  size_t workspace = 0;
-  brim_workspace_size(op, args, &workspace);
+int64_t peak_bytes(const ops::Case& c, size_t workspace) {
   int64_t bytes = static_cast<int64_t>(workspace);
   for (const ops::CaseTensor& t : c.tensors) {
     if (!t.dtype || t.role != ops::Role::output) continue;
@@ -39,9 +37,9 @@ std::string path_of(brim_op op, const void* args) {
   return plan.substr(0, plan.find(' '));
 }
 
-CheckResult check_first(Checker& checker, const Devices& devices, const BenchOptions& options,
+CheckResult check_first(Checker& checker, brim_op op, const Devices& devices, const BenchOptions& options,
                         const std::string& path) {
-  for (const entry::Path& known : entry::paths(options.backend)) {
+  for (const entry::Path& known : entry::paths(options.backend, op)) {
     if (path != known.name) continue;
     const CheckResult result = checker.run(devices, options.backend, known);
     if (result.outcome == Outcome::ok) return result;
@@ -61,6 +59,18 @@ Image repeated(const HostBuffer& data, size_t size, size_t count) {
   return image;
 }
 
+// Buffers of a plain copy, and how often the bytes of one move.
+struct CopyShape {
+  size_t buffers, transfers;
+};
+CopyShape shape_of(core::CopyPattern pattern) {
+  switch (pattern) {
+    case core::CopyPattern::in_place: return {1, 2};
+    case core::CopyPattern::two_reads_one_write: return {3, 3};
+    default: return {2, 2};
+  }
+}
+
 int rounds_of(const BenchOptions& options, int64_t bytes) {
   if (options.rounds > 0) return options.rounds;
   return options.backend == BRIM_BACKEND_CUDA && bytes < int64_t{256} << 20 ? 75 : 25;
@@ -78,15 +88,14 @@ std::vector<BenchRow> bench_case(const ops::Case& c, brim_op op, const Devices& 
   const brim_run run{device->stream(), nullptr, options.path, options.backend};
   const auto args = c.bind(memory.views(storages.pointers(), device->type(), device->index()), run);
   const std::string path = path_of(op, args.get());
+  const Workspace workspace(*device, c, op, args.get(), Workspace::kUsualAlignment);
   Checker checker(c, op, options.seed);
-  const CheckResult checked = check_first(checker, devices, options, path);
+  const CheckResult checked = check_first(checker, op, devices, options, path);
   storages.upload(checker.image());
 
-  const bool in_place = c.in_place();
-  // Bytes that a copy reads, and writes.
-  const size_t copied = static_cast<size_t>(c.bytes_read + c.bytes_written) / 2;
-  DeviceStorages copy_storages(*device,
-                               in_place ? std::vector<size_t>{copied} : std::vector<size_t>{copied, copied});
+  const CopyShape shape = shape_of(c.wall);
+  const size_t copied = static_cast<size_t>(c.bytes_read + c.bytes_written) / shape.transfers;  // of a buffer
+  DeviceStorages copy_storages(*device, std::vector<size_t>(shape.buffers, copied));
   copy_storages.upload(repeated(checker.image().front(), copied, copy_storages.pointers().size()));
   const std::vector<void*>& copy = copy_storages.pointers();
 
@@ -95,9 +104,9 @@ std::vector<BenchRow> bench_case(const ops::Case& c, brim_op op, const Devices& 
                      if (const Status status = call(op, args.get()); !ok(status))
                        throw std::runtime_error(status.message);
                    })});
-  const core::CopyPattern pattern = in_place ? core::CopyPattern::in_place : core::CopyPattern::copy;
-  const core::CopyMemory copy_memory{copy.back(), in_place ? nullptr : copy.front(), nullptr, copied};
-  for (const Device::Copy& form : device->copies(pattern, copy_memory))
+  const core::CopyMemory copy_memory{copy.back(), shape.buffers > 1 ? copy[0] : nullptr,
+                                     shape.buffers > 2 ? copy[1] : nullptr, copied};
+  for (const Device::Copy& form : device->copies(c.wall, copy_memory))
     lanes.push_back({form.name, device->timed(form.launch)});
   const int rounds = rounds_of(options, c.bytes_read + c.bytes_written);
   for (int round = 0; round < rounds; ++round) {
@@ -113,7 +122,7 @@ std::vector<BenchRow> bench_case(const ops::Case& c, brim_op op, const Devices& 
   });
   BenchRow row{.op = op, .case_name = c.name, .device = device->name(), .dtype = c.dtype, .shape = c.shape};
   row.layout = c.layout;
-  row.in_place = in_place;
+  row.in_place = c.in_place();
   row.clock = device->type() == BRIM_CUDA ? "graph" : "host";
   row.samples = static_cast<size_t>(rounds);
   row.bytes = c.bytes_read + c.bytes_written;
@@ -124,11 +133,11 @@ std::vector<BenchRow> bench_case(const ops::Case& c, brim_op op, const Devices& 
   brim.time = spread(lanes[0].times);
   brim.max_ulp = checked.max_ulp;
   brim.limit_ulp = checked.limit_ulp;
-  brim.peak_bytes = peak_bytes(c, op, args.get());
+  brim.peak_bytes = peak_bytes(c, workspace.bytes());
   wall.provider = "copy";
   wall.path = best->name;
   wall.time = spread(best->times);
-  wall.peak_bytes = in_place ? 0 : static_cast<int64_t>(copied);
+  wall.peak_bytes = shape.buffers > 1 ? static_cast<int64_t>(copied) : 0;
   return {brim, wall};
 }
 

@@ -156,6 +156,29 @@ Image DeviceStorages::download() {
   return image;
 }
 
+Workspace::Workspace(Device& device, const ops::Case& c, brim_op op, void* args, size_t alignment) {
+  bytes_ = 0;
+  begin_ = kGuard + alignment % kUsualAlignment;
+  // An answer other than a size is that of the call too.
+  if (!c.set_workspace || !ok(brim_workspace_size(op, args, &bytes_)) || bytes_ == 0) return;
+  const std::vector<size_t> sizes{begin_ + bytes_ + kGuard};
+  storage_ = std::make_unique<DeviceStorages>(device, sizes);
+  Image poison;
+  poison.emplace_back(sizes[0]).fill(kPoison);
+  storage_->upload(poison);
+  c.set_workspace(args, static_cast<std::byte*>(storage_->pointers()[0]) + begin_, bytes_);
+}
+
+std::string Workspace::stray_writes() {
+  if (!storage_) return "";
+  const Image after = storage_->download();
+  for (size_t i = 0; i < after[0].size(); ++i)
+    if ((i < begin_ || i >= begin_ + bytes_) && after[0].data()[i] != kPoison)
+      return fmt::format("wrote outside the workspace: byte {} of its {}",
+                         static_cast<std::ptrdiff_t>(i) - static_cast<std::ptrdiff_t>(begin_), bytes_);
+  return "";
+}
+
 std::vector<TensorView> narrow(std::vector<TensorView> views, const ops::Sample& sample) {
   for (size_t i = 0; i < sample.size(); ++i) {
     const ops::Slice& slice = sample[i];

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -63,6 +64,22 @@ class DeviceStorages {
   Device& device_;
   std::vector<size_t> bytes_;
   std::vector<void*> pointers_;
+};
+
+// What a call asks for besides its tensors: exactly that many poisoned bytes between guards, given to its args.
+class Workspace {
+ public:
+  static constexpr size_t kLeastAlignment = 16,
+                          kUsualAlignment = 256;  // what is promised, what allocators give
+
+  Workspace(Device& device, const ops::Case& c, brim_op op, void* args, size_t alignment);
+
+  std::string stray_writes();  // as CaseMemory's: what was written beside it, or empty
+  size_t bytes() const { return bytes_; }
+
+ private:
+  size_t bytes_, begin_;                     // of the one storage
+  std::unique_ptr<DeviceStorages> storage_;  // null where nothing was asked for
 };
 
 // The part of each view that a sample keeps; all of it for the empty sample.

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "brim/brim.h"
+#include "core/copy_pattern.h"
 #include "ops/model_shape.h"
 
 namespace brim::ops {
@@ -45,7 +46,7 @@ struct CaseTensor {
 // Elements of every tensor of a case, row-major, in float64; empty for those that are absent or not read.
 using Values = std::vector<std::vector<double>>;
 
-// What one output must hold.
+// What one output must hold; all empty where it is not compared in a sample.
 struct Expected {
   std::vector<double> value;  // the result in float64; NaN where the element must be NaN
   std::vector<double>
@@ -77,14 +78,18 @@ struct Case {
   std::function<std::shared_ptr<void>(std::span<const TensorView> views, const brim_run& run)> bind;
   // Index i of the answer belongs to tensor i; inputs get an empty Expected.
   std::function<std::vector<Expected>(const Values& inputs, const Oracle& oracle)> expect;
-  // Largest error in ulps of the output's type at `magnitude`, on a path with or without a fused
+  // Largest error of tensor i in ulps of its type at `magnitude`, on a path with or without a fused
   // multiply-add.
-  double (*limit_ulp)(brim_dtype output, bool fused) = nullptr;
+  std::function<double(size_t tensor, bool fused)> limit_ulp;
+  // Gives the args what brim_workspace_size asks for; null: the op never asks.
+  std::function<void(void* args, void* workspace, uint64_t bytes)> set_workspace;
 
   std::vector<Sample> samples;  // empty: all of it is compared
   bool bad_data = false;  // CPU backends must refuse it; a GPU must set the flag and poison as `expect` says
   bool in_place() const;
   int64_t bytes_read = 0, bytes_written = 0;  // what must move
+  core::CopyPattern wall =
+      core::CopyPattern::copy;  // the plain copy of as many bytes that it is timed beside
 };
 
 // What `brim bench` and `brim plan` are asked for.

@@ -203,10 +203,13 @@ Case make_rope_case(const RopeSpec& x) {
     return std::shared_ptr<void>(std::move(args));
   };
   c.expect = [x](const Values& inputs, const Oracle& oracle) { return expect_rope(x, inputs, oracle); };
-  c.limit_ulp = rope_limit_ulp;
+  c.limit_ulp = [types = c.tensors](size_t tensor, bool fused) {
+    return rope_limit_ulp(types[tensor].dtype, fused);
+  };
   c.bad_data = x.data == RopeData::bad_positions;
   // In place, elements from r on need not move. The tables are small beside q and k and are not counted.
   const int64_t moved = x.in_place ? x.r : x.d;
+  c.wall = x.in_place ? core::CopyPattern::in_place : core::CopyPattern::copy;
   c.bytes_read = c.bytes_written =
       x.b * x.s * moved * (x.h * core::element_size(x.q) + (x.k ? x.hk * core::element_size(x.k) : 0));
   return c;

@@ -14,3 +14,21 @@ def device(request):
 @pytest.fixture(autouse=True)
 def seed():
     torch.manual_seed(0)
+
+
+def extra_bytes(work):
+    """Peak memory of `work` beyond what is held before it, after a first run that loads whatever is loaded once."""
+    work()
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    work()
+    return torch.cuda.max_memory_allocated() - before
+
+
+def nbytes(*tensors):
+    return sum(-(-t.numel() * t.element_size() // 512) * 512 for t in tensors)
+
+
+def free_gibibytes():
+    return torch.cuda.mem_get_info()[0] / 2**30 if CUDA else 0

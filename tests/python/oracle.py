@@ -1,8 +1,9 @@
-"""RoPE in float64, written down from the formula with plain torch: what brim.rope is held against."""
+"""RoPE and RMSNorm in float64, with plain torch: what brim's ops are held against. And what their tests share."""
 
 import itertools
 
 import torch
+import torch.nn.functional as F
 
 PAIRINGS = (False, True, "to_half")
 LAYOUTS = ("bhsd", "bshd", "thd")
@@ -80,3 +81,28 @@ def ulps(got, want):
     lowest = -(1 << (8 * got.element_size() - 1)) if got.element_size() < 8 else torch.iinfo(torch.int64).min
     a, b = (torch.where(t < 0, lowest - t, t) for t in (a, b))
     return (a - b).abs()
+
+
+CASTINGS = ("llama", "gemma", "none")
+NARROW = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def rms_norm(x, weight=None, eps=1e-6, offset=0.0):
+    """In float64, never rounded; differentiable."""
+    return F.rms_norm(x.double(), x.shape[-1:], None if weight is None else weight.double() + offset, eps)
+
+
+def rms_norm_gradients(x, weight, dy, eps=1e-6, offset=0.0):
+    """(dx, dweight) in float64."""
+    x, weight = x.detach().double().requires_grad_(), weight.detach().double().requires_grad_()
+    return torch.autograd.grad(rms_norm(x, weight, eps, offset), (x, weight), dy.double())
+
+
+def assert_near(got, want, ulps):
+    """Within so many ulps of got's type at the magnitude of the largest element: for sums that may cancel."""
+    bound = ulps * torch.finfo(got.dtype).eps * max(want.abs().max().item() if want.numel() else 0, 1e-30)
+    torch.testing.assert_close(got.double(), want.double(), atol=bound, rtol=0)
+
+
+def leaves(*shapes, device="cpu", dtype=torch.float32):
+    return [torch.randn(shape, device=device).to(dtype).requires_grad_() for shape in shapes]

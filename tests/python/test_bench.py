@@ -5,11 +5,12 @@ import json
 import os
 import subprocess
 import sys
+import types
 
 import brim
 import pytest
 import torch
-from brim.bench import cli, measure, providers, rope, rope_providers, rows, table, timing
+from brim.bench import cli, providers, rope, rope_providers
 from conftest import needs_cuda
 
 FIELDS = (
@@ -87,15 +88,13 @@ class BrokenBrim(rope_providers.Brim):
         raise RuntimeError("no kernel\nand a long story")
 
 
-class RopeWith:
+def rope_with(*classes):
     """The op with other providers."""
-
-    def __init__(self, *classes):
-        self.PROVIDERS, self.Case, self.default_cases = classes, rope.Case, rope.default_cases
+    return types.SimpleNamespace(**vars(rope) | {"PROVIDERS": classes})
 
 
 def test_a_wrong_provider_is_not_timed(tmp_path):
-    status, result = bench(tmp_path, "--mode", "forward", "full", ops=[RopeWith(rope_providers.Brim, Wrong)])
+    status, result = bench(tmp_path, "--mode", "forward", "full", ops=[rope_with(rope_providers.Brim, Wrong)])
     assert status == 0  # no fault of brim's
     assert {row["provider"] for row in result["benchmarks"]} == {"brim", "copy"}
     whys = {entry["what"].split(": ")[-1]: entry["why"] for entry in result["context"]["left_out"]}
@@ -104,7 +103,7 @@ def test_a_wrong_provider_is_not_timed(tmp_path):
 
 
 def test_a_fault_of_brims_is_the_exit_status(tmp_path):
-    status, result = bench(tmp_path, "--mode", "forward", ops=[RopeWith(BrokenBrim, rope_providers.Torch)])
+    status, result = bench(tmp_path, "--mode", "forward", ops=[rope_with(BrokenBrim, rope_providers.Torch)])
     assert status == 1
     assert [e["why"] for e in result["context"]["left_out"]] == ["RuntimeError: no kernel"]
     assert {row["provider"] for row in result["benchmarks"]} == {"torch", "copy"}
@@ -135,7 +134,11 @@ def test_the_command_itself(tmp_path):
         ["--clock", "graph", "--device", "cpu"],
         ["--csv", "/no/such/folder", "--device", "cpu"],
         ["--json", "-", "--csv", "-", "--device", "cpu"],
-        *([option, wrong] for option in ("--tokens", "--head-dim", "--rounds", "--threads") for wrong in ("0", "-3", "x")),
+        *(
+            [option, wrong]
+            for option in ("--tokens", "--head-dim", "--rows", "--hidden", "--rounds", "--threads")
+            for wrong in ("0", "-3", "x")
+        ),
         *(["--heads", wrong] for wrong in ("32", "0+0", "1+0", "8+")),
     ],
 )
@@ -179,48 +182,6 @@ def test_errors_count_in_ulps_of_the_largest_term(dtype):
     assert rope.error_ulp(x, right, t, inverse=True) > 100
 
 
-def test_medians_and_percentiles():
-    assert timing.spread([4, 1, 3, 2, 5]) == (3, pytest.approx(1.8), pytest.approx(4.2))
-    assert timing.spread([7]) == (7, 7, 7)
-
-
-def test_all_take_turns_and_another_one_begins_each_round():
-    order = []
-
-    def sampler(name):
-        return lambda: order.append(name) or len(order)
-
-    def fails():
-        order.append("c")
-        if order.count("c") == 2:
-            raise ValueError("worn out")
-        return 0
-
-    times, failures = timing.take_turns({"a": sampler("a"), "b": sampler("b"), "c": fails}, 3)
-    assert "".join(order) == "abc" + "bca" + "ab"
-    assert {name: len(samples) for name, samples in times.items()} == {"a": 3, "b": 3}
-    assert failures == {"c": "ValueError: worn out"}
-
-
-def test_the_host_clock_counts_calls_and_nothing_else():
-    now, log = [0.0], []
-
-    def call():
-        log.append("call")
-        now[0] += 5e-6
-
-    def flush():
-        log.append("flush")
-        now[0] += 1.0
-
-    queueing = timing.HostClock(calls=4, synchronize=lambda: log.append("wait"), now=lambda: now[0]).sampler(call)
-    log.clear()
-    assert queueing() == pytest.approx(5, rel=1e-3) and log == ["wait"] + ["call"] * 4
-    one = timing.HostClock(flush, now=lambda: now[0]).sampler(call)
-    log.clear()
-    assert one() == pytest.approx(5, rel=1e-3) and log == ["flush", "call"]
-
-
 @pytest.mark.parametrize("provider", [rope_providers.Brim, rope_providers.BrimInPlace, rope_providers.Torch])
 def test_full_of_new_inputs_each_time(provider):
     setup = rope.Case(6, 4, 2, 8, torch.float32).prepare(torch.device("cpu"))
@@ -233,13 +194,6 @@ def test_full_of_new_inputs_each_time(provider):
         for got, expected in zip(gradients, want, strict=True):
             torch.testing.assert_close(got, expected)
     assert torch.equal(setup.inputs()[0], rotated_by_nobody)
-
-
-def test_the_grad_mode_is_the_lanes():
-    modes = []
-    sample = timing.HostClock(calls=1).sampler(lambda: modes.append(torch.is_grad_enabled()), grad=False)
-    sample()
-    assert not any(modes) and torch.is_grad_enabled()
 
 
 def test_clocks_of_a_case():
@@ -272,29 +226,19 @@ def test_the_default_list_has_what_users_have():
     assert len(set(cases)) == len(cases)
 
 
-def lane(provider, median, in_place=False, wall=1.0, **more):
-    time = timing.Spread(median, median, median)
-    row = measure.Row("rope", "forward", provider, "bfloat16", {"tokens": 1}, "bshd", "graph", 1000, in_place, **more)
-    row.time, row.wall_time = time, wall
-    return row
-
-
-def test_brim_is_held_against_the_best_peer():
-    ours, ours_in_place = lane("brim", 2.0), lane("brim", 2.5, True)
-    peers = [lane("quack", 3.0, True), lane("torch", 2.8), lane("copy", 1.0)]
-    assert table.best_peer(ours, peers).provider == "torch"
-    assert table.best_peer(ours_in_place, peers).provider == "quack"
-    printed = table.text("case", [ours, ours_in_place, *peers])
-    assert "torch takes 1.40x" in printed and "quack, in place takes 1.20x" in printed and "0.50" in printed
-
-
-def test_a_row_without_a_wall_is_written_as_such():
-    row = lane("brim", 2.0, wall=None, grad=True)
-    text = rows.to_json([row], "GPU", {}, [("x", "y")])
-    written = json.loads(text)["benchmarks"][0]
-    assert written["wall_time"] is None and written["wall_fraction"] is None and written["grad"]
-    assert written["name"] == "rope/forward/brim/bfloat16/tokens:1/bshd/graph/grad"
-    assert ",true,graph,2.000,2.000,2.000,1000,0.5,,,0\n" in rows.to_csv([row])
+def test_ops_are_picked_by_their_shape_options():
+    picked = lambda *arguments: [op.NAME for op in cli.wanted_ops(cli.parser().parse_args(arguments))]
+    assert picked() == ["rope", "rms_norm", "add_rms_norm"] == picked("--dtype", "float32")
+    assert picked("--tokens", "8") == ["rope"] == picked("--layout", "packed")
+    assert picked("--hidden", "8") == ["rms_norm", "add_rms_norm"] == picked("--layout", "sliced")
+    assert picked("--op", "add_rms_norm", "--tokens", "8") == ["add_rms_norm"]
+    assert picked("rms_norm", "rope", "--rows", "8") == ["rms_norm", "rope"]
+    with pytest.raises(SystemExit, match="no op layer_norm; known: rope, rms_norm, add_rms_norm"):
+        picked("layer_norm")
+    with pytest.raises(SystemExit, match="no op has all of these"):
+        picked("--tokens", "8", "--hidden", "8")
+    with pytest.raises(SystemExit, match="rope has no --layout sliced, but bshd, packed"):
+        picked("--op", "rope", "--layout", "sliced")
 
 
 @needs_cuda

@@ -57,3 +57,10 @@ if child == 0:
 os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_importing_brim_imports_no_more_of_torch():
+    """Each of these takes as long as torch itself."""
+    code = "import sys, torch; before = set(sys.modules); import brim; print(*set(sys.modules) - before)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch._dynamo", "torch.distributed.tensor", "transformers"} & set(done.stdout.split())

@@ -3,7 +3,7 @@
 import brim
 import pytest
 import torch
-from conftest import CUDA, needs_cuda
+from conftest import CUDA, extra_bytes, free_gibibytes, nbytes, needs_cuda
 from oracle import MODES, PAIRINGS
 
 pytestmark = needs_cuda
@@ -15,20 +15,6 @@ def inputs(dtype=torch.bfloat16, grad=False, s=S, device="cuda"):
     q = torch.randn(B, s, H, D, device=device, dtype=dtype).transpose(1, 2)
     k = torch.randn(B, s, HK, D, device=device, dtype=dtype).transpose(1, 2)
     return q.requires_grad_(grad), k.requires_grad_(grad), *brim.rope_tables(s, D, device=device)
-
-
-def extra_bytes(work):
-    """Peak memory of `work` beyond what is held before it, after a first run that loads whatever is loaded once."""
-    work()
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    work()
-    return torch.cuda.max_memory_allocated() - before
-
-
-def nbytes(*tensors):
-    return sum(-(-t.numel() * t.element_size() // 512) * 512 for t in tensors)
 
 
 def test_memory_out_of_place_is_the_outputs():
@@ -177,10 +163,6 @@ def test_a_gpu_gives_the_bits_of_the_cpu(dtype, interleaved, r):
     got = brim.rope(q, k, cos, sin, rotary_dim=r, interleaved=interleaved)
     want = brim.rope(q.cpu(), k.cpu(), cos.cpu(), sin.cpu(), rotary_dim=r, interleaved=interleaved)
     assert torch.equal(got[0].cpu(), want[0]) and torch.equal(got[1].cpu(), want[1])
-
-
-def free_gibibytes():
-    return torch.cuda.mem_get_info()[0] / 2**30 if CUDA else 0
 
 
 @pytest.mark.skipif(free_gibibytes() < 12, reason="needs 12 GiB of GPU memory")

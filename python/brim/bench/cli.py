@@ -11,11 +11,11 @@ import torch
 
 import brim
 
-from . import providers, rope, rows, table
+from . import norms, providers, rope, rows, table
 from .measure import MEASURABLE, MODES, Measurement
 from .timing import make_clocks, reason
 
-OPS = {op.NAME: op for op in (rope,)}
+OPS = {op.NAME: op for op in (rope, *norms.OPS)}
 DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 
@@ -39,16 +39,22 @@ def parser():
         prog="python -m brim.bench",
         description="Times brim, the libraries it competes with and plain copies of the same bytes, in turns within "
         "one run; each result is checked first. Without a shape option a default list runs; with one, every "
-        "combination of those named (8192 tokens, 32+8 heads of 128, bfloat16, bshd where nothing is).",
+        "combination of those named, of the ops that have them (8192 tokens, 32+8 heads of 128; 8192 rows of 4096; "
+        "bfloat16, bshd or contiguous where nothing is).",
     )
-    p.add_argument("--op", nargs="+", choices=OPS, default=list(OPS), metavar="NAME", help=", ".join(OPS))
+    p.add_argument(
+        "op", nargs="*", metavar="OP", help=f"any of {', '.join(OPS)}; default: those with the shape options"
+    )
+    p.add_argument("--op", nargs="+", dest="named_ops", metavar="OP", default=[], help="the same")
     p.add_argument("--device", help="cpu or cuda (default: cuda where it can be used)")
     shape = p.add_argument_group("shapes")
     shape.add_argument("--tokens", nargs="+", type=count, metavar="N")
     shape.add_argument("--heads", nargs="+", type=heads, metavar="H+K", help="query and key heads, as 32+8")
     shape.add_argument("--head-dim", nargs="+", type=count, metavar="D")
+    shape.add_argument("--rows", nargs="+", type=count, metavar="N")
+    shape.add_argument("--hidden", nargs="+", type=count, metavar="H")
     shape.add_argument("--dtype", nargs="+", choices=DTYPES)
-    shape.add_argument("--layout", nargs="+", choices=rope.LAYOUTS)
+    shape.add_argument("--layout", nargs="+", choices=[layout for op in (rope, norms.OPS[0]) for layout in op.LAYOUTS])
     p.add_argument("--mode", nargs="+", choices=MODES, default=list(MODES))
     p.add_argument("--clock", nargs="+", choices=MEASURABLE["cuda"], help="default: see docs/performance.md")
     p.add_argument("--provider", nargs="+", metavar="NAME", help="only these; copies run in any case")
@@ -88,17 +94,29 @@ def device_name(device):
 
 
 def cases_of(op, options, device):
-    named = (options.tokens, options.heads, options.head_dim, options.dtype, options.layout)
-    if not any(named):
-        return op.default_cases(device)
-    return [
-        op.Case(tokens, *h, d, DTYPES[dtype], layout)
-        for h in options.heads or [(32, 8)]
-        for d in options.head_dim or [128]
-        for dtype in options.dtype or ["bfloat16"]
-        for layout in options.layout or ["bshd"]
-        for tokens in options.tokens or [8192]
-    ]
+    if options.dtype or options.layout or any(getattr(options, name) for name in op.SHAPE_OPTIONS):
+        return op.named_cases(options, [DTYPES[dtype] for dtype in options.dtype or ["bfloat16"]])
+    return op.default_cases(device)
+
+
+def wanted_ops(options):
+    """Those that are named; else those that have the shape options and layouts that are."""
+    named = [*options.op, *options.named_ops]
+    if unknown := set(named) - OPS.keys():
+        sys.exit(f"brim.bench: no op {', '.join(sorted(unknown))}; known: {', '.join(OPS)}")
+    if named:
+        ops = [OPS[name] for name in dict.fromkeys(named)]
+        for op in ops:
+            if unknown := set(options.layout or ()) - set(op.LAYOUTS):
+                sys.exit(
+                    f"brim.bench: {op.NAME} has no --layout {' '.join(sorted(unknown))}, but {', '.join(op.LAYOUTS)}"
+                )
+        return ops
+    named = {name for op in OPS.values() for name in op.SHAPE_OPTIONS if getattr(options, name)}
+    ops = [op for op in OPS.values() if named <= set(op.SHAPE_OPTIONS) and set(options.layout or ()) <= set(op.LAYOUTS)]
+    if not ops:
+        sys.exit("brim.bench: no op has all of these shape options; name one with --op")
+    return ops
 
 
 def plan(options, device, first):
@@ -170,6 +188,7 @@ def run(options, ops, out):
 def main(arguments=None, ops=None):
     """Returns the exit status: 1 when a result of brim's was wrong, or brim failed."""
     options = parser().parse_args(arguments)
+    ops = ops or wanted_ops(options)
     known = {cls.name for op in OPS.values() for cls in op.PROVIDERS}
     if options.provider and not set(options.provider) <= known:
         unknown = ", ".join(sorted(set(options.provider) - known))
@@ -192,7 +211,7 @@ def main(arguments=None, ops=None):
     with contextlib.ExitStack() as stack:
         if options.device.type == "cuda":  # graphs cannot be captured on the default stream
             stack.enter_context(torch.cuda.stream(torch.cuda.Stream(options.device)))
-        done, left_out, wrong = run(options, ops or [OPS[name] for name in options.op], out)
+        done, left_out, wrong = run(options, ops, out)
     if left_out:
         print("Left out:", file=out)
         for what, why in left_out:

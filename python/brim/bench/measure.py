@@ -31,6 +31,7 @@ class Row:
     in_place: bool = False
     grad: bool = False  # autograd records the call
     path: str = ""
+    copies: tuple = ()  # of a copy: what walls.py is to run
     device: str = ""
     samples: int = 0
     time: tuple = ()  # a Spread
@@ -75,7 +76,7 @@ class Measurement:
     def __init__(self, case, device, clocks, rounds=None, on_round=lambda clock, done, rounds: None):
         self.case, self.device, self.clocks, self.rounds, self.on_round = case, device, clocks, rounds, on_round
         self.outcome = Outcome()
-        self._walls = {}
+        self._copied = None
 
     def run(self, providers, plan) -> Outcome:
         setup = self.case.prepare(self.device)
@@ -94,10 +95,11 @@ class Measurement:
         except Exception as error:
             self.outcome.leave_out(what, reason(error), provider.name)
             return False
-        if ulp <= provider.limit_ulp:
+        limit = self.case.limit_ulp(provider)
+        if ulp <= limit:
             return True
         self.outcome.leave_out(
-            what, f"wrong: off by {ulp:.3g} ulp of the largest term, allowed are {provider.limit_ulp}", provider.name
+            what, f"wrong: off by {ulp:.3g} ulp of the largest term, allowed are {limit}", provider.name
         )
         return False
 
@@ -145,15 +147,16 @@ class Measurement:
         return lanes
 
     def _copies(self, setup, clock, mode, places):
-        passes = 2 if mode == "full" else 1
-        copied = self.case.bytes(mode) // (2 * passes)
-        if copied not in self._walls:
-            self._walls[copied] = Wall(copied, setup.inputs()[0])
         for in_place in sorted(places):
-            for form, call in self._walls[copied].forms(in_place, passes):
-                lane = self._row(clock, mode, "copy", in_place=in_place, path=form, call=call)
-                lane.peak_bytes = 0 if in_place else copied
+            copies = tuple(self.case.copies(mode, in_place))
+            for form, call in self._wall(setup).forms(copies):
+                lane = self._row(clock, mode, "copy", in_place=in_place, path=form, call=call, copies=copies)
+                lane.peak_bytes = 0 if in_place else max(size for _, size in copies)
                 yield lane
+
+    def _wall(self, setup):
+        self._copied = self._copied or Wall(setup.inputs()[0])
+        return self._copied
 
     def _time(self, lanes, clock):
         if not lanes:
@@ -161,8 +164,8 @@ class Measurement:
         samplers, shared = {}, {}
         self.clocks[clock].start()
         for i, lane in enumerate(lanes):
-            # Forward and backward of one case move the same bytes: one copy stands for both.
-            key = (lane.path, lane.in_place, lane.bytes) if lane.provider == "copy" else i
+            # Forward and backward of some cases move the same bytes: one copy stands for both.
+            key = (lane.path, lane.in_place, lane.copies) if lane.provider == "copy" else i
             shared[i] = key
             if key in samplers:
                 continue

@@ -12,10 +12,11 @@ import brim
 
 from .rope_providers import PROVIDERS, Tables
 
-__all__ = ["LAYOUTS", "NAME", "PROVIDERS", "Case", "default_cases"]
+__all__ = ["LAYOUTS", "NAME", "PROVIDERS", "SHAPE_OPTIONS", "Case", "default_cases", "named_cases"]
 
 NAME = "rope"
 LAYOUTS = ("bshd", "packed")
+SHAPE_OPTIONS = ("tokens", "heads", "head_dim")
 _MOST_CHECKED = 1 << 24  # elements of a tensor
 
 
@@ -48,6 +49,14 @@ class Case:
         once = self.tokens * (self.heads + self.kv_heads) * self.head_dim * self.dtype.itemsize
         return once * (4 if mode == "full" else 2)
 
+    def copies(self, mode, in_place):
+        """(pattern, bytes of a buffer) of the plain copies of the same bytes: one a direction."""
+        once = ("in_place" if in_place else "copy", self.bytes("forward") // 2)
+        return [once] * (2 if mode == "full" else 1)
+
+    def limit_ulp(self, provider):
+        return provider.limit_ulp
+
     def can_measure(self, mode, clock):
         """By the eager clock `full` has new inputs each time, as x * 1, and that of a slice is packed no longer."""
         return not (self.layout == "packed" and (mode, clock) == ("full", "eager"))
@@ -68,6 +77,18 @@ def default_cases(device):
         *(Case(8192, 32, 8, d, layout="packed") for d in (64, 128)),
         *(Case(8192, 32, 8, 128, dtype) for dtype in (torch.float16, torch.float32)),
         *(Case(8192, 128, 128, 56, dtype) for dtype in (torch.float16, torch.float32)),
+    ]
+
+
+def named_cases(options, dtypes):
+    """Every combination of what the command line names."""
+    return [
+        Case(tokens, *heads, d, dtype, layout)
+        for heads in options.heads or [(32, 8)]
+        for d in options.head_dim or [128]
+        for dtype in dtypes
+        for layout in options.layout or ["bshd"]
+        for tokens in options.tokens or [8192]
     ]
 
 

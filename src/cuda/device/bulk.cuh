@@ -41,6 +41,24 @@ __device__ __forceinline__ void mbarrier_wait(uint64_t* b, uint32_t parity) {
   } while (!done);
 }
 
+// The CTAs of a cluster write to each other's shared memory with stores that the receiver's mbarrier counts, as it does the
+// bytes of bulk loads. (An arrival with release semantics would wait for all that the thread has stored anywhere.)
+__device__ __forceinline__ uint32_t cluster_address(const void* shared, int rank) {
+  uint32_t there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(shared_address(shared)), "r"(rank));
+  return there;
+}
+__device__ __forceinline__ void cluster_store(float* to, float x, uint64_t* counted, int rank) {
+  asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.u32 [%0], %1, [%2];" ::"r"(
+                   cluster_address(to, rank)),
+               "r"(__float_as_uint(x)), "r"(cluster_address(counted, rank))
+               : "memory");
+}
+// By all threads of the cluster's CTAs.
+__device__ __forceinline__ void cluster_barrier() {
+  asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
 // ---- bulk copies: addresses and bytes are multiples of 16 ----
 
 __device__ __forceinline__ void bulk_load(void* to, const void* from, uint32_t bytes, uint64_t* full) {
@@ -62,6 +80,19 @@ template <int Pending>
 __device__ __forceinline__ void bulk_wait_read() {
   asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(Pending) : "memory");
 }
+// Bytes of a run in memory that bulk copies can move where shared memory holds the run at the same place within 16 bytes,
+// `off`: `middle` of them after the first `head` ones.
+struct BulkRun {
+  int off, head, middle;
+};
+__device__ __forceinline__ BulkRun bulk_run(const void* at, int bytes) {
+  BulkRun run;
+  run.off = static_cast<int>(reinterpret_cast<uintptr_t>(at) & 15);
+  run.head = min((16 - run.off) & 15, bytes);
+  run.middle = (bytes - run.head) & ~15;
+  return run;
+}
+
 // What this thread has written to shared memory is seen by bulk stores that are issued after the next
 // barrier.
 __device__ __forceinline__ void bulk_store_fence() {
