@@ -1,9 +1,6 @@
 // The norms' kernels, as their launch knows them. CUDA code only.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
-
 #include "cuda/device/rms_norm.cuh"
 
 namespace brim::cuda {
@@ -13,24 +10,8 @@ using NormKernel = void(NormParams);
 // That of kNormVariants[index], which is of the bulk form.
 NormKernel* norm_bulk_kernel(int index);
 
-namespace norm_type_detail {
-template <brim_dtype>
-struct Of;
-template <>
-struct Of<BRIM_FLOAT32> {
-  using type = float;
-};
-template <>
-struct Of<BRIM_BFLOAT16> {
-  using type = __nv_bfloat16;
-};
-template <>
-struct Of<BRIM_FLOAT16> {
-  using type = __half;
-};
-}  // namespace norm_type_detail
 template <brim_dtype dtype>
-using NormType = typename norm_type_detail::Of<dtype>::type;
+using NormType = typename Element<dtype>::type;
 
 // norm_elements(), by types.
 template <class TX, class TS>

@@ -85,34 +85,13 @@ __device__ __forceinline__ char* norm_element(char* row, int64_t column, int64_t
 template <class T, int N>
 __device__ __forceinline__ Elements<T, N> norm_load(const char* at) {
   constexpr int kBytes = N * sizeof(T);
-  Elements<T, N> e;
-  if constexpr (kBytes > 16) {
-#pragma unroll
-    for (int i = 0; i < kBytes / 16; ++i) {
-      const Raw<16> part = load_once<16>(at + 16 * i);
-#pragma unroll
-      for (int w = 0; w < 4; ++w) e.raw.word[4 * i + w] = part.word[w];
-    }
-  } else {
-    e.raw = load_once<kBytes>(at);
-  }
-  return e;
+  return {load_parts<kBytes>([=](int i) { return load_once<kPartBytes<kBytes>>(at + 16 * i); })};
 }
 
 template <class T, int N>
 __device__ __forceinline__ void norm_store(char* at, const Elements<T, N>& e) {
   constexpr int kBytes = N * sizeof(T);
-  if constexpr (kBytes > 16) {
-#pragma unroll
-    for (int i = 0; i < kBytes / 16; ++i) {
-      Raw<16> part;
-#pragma unroll
-      for (int w = 0; w < 4; ++w) part.word[w] = e.raw.word[4 * i + w];
-      store<16>(at + 16 * i, part);
-    }
-  } else {
-    store<kBytes>(at, e.raw);
-  }
+  store_parts<kBytes>(e.raw, [=](int i, const auto& part) { store<kPartBytes<kBytes>>(at + 16 * i, part); });
 }
 
 // The first `left` elements, or all; where kShifted at any address and by all lanes of a warp, one after another.

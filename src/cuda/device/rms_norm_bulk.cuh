@@ -17,33 +17,14 @@ namespace brim::cuda {
 template <class T, int N>
 __device__ __forceinline__ Elements<T, N> shared_elements(const char* at) {
   constexpr int kBytes = N * sizeof(T);
-  Elements<T, N> e;
-  if constexpr (kBytes > 16) {
-#pragma unroll
-    for (int i = 0; i < kBytes / 16; ++i) {
-      const Raw<16> part = raw(reinterpret_cast<const uint4*>(at)[i]);
-#pragma unroll
-      for (int w = 0; w < 4; ++w) e.raw.word[4 * i + w] = part.word[w];
-    }
-  } else {
-    e.raw = raw(*reinterpret_cast<const typename Words<kBytes>::type*>(at));
-  }
-  return e;
+  using Part = typename Words<kPartBytes<kBytes>>::type;
+  return {load_parts<kBytes>([=](int i) { return raw(reinterpret_cast<const Part*>(at)[i]); })};
 }
 template <class T, int N>
 __device__ __forceinline__ void shared_put(char* at, const Elements<T, N>& e) {
   constexpr int kBytes = N * sizeof(T);
-  if constexpr (kBytes > 16) {
-#pragma unroll
-    for (int i = 0; i < kBytes / 16; ++i) {
-      Raw<16> part;
-#pragma unroll
-      for (int w = 0; w < 4; ++w) part.word[w] = e.raw.word[4 * i + w];
-      reinterpret_cast<uint4*>(at)[i] = words(part);
-    }
-  } else {
-    *reinterpret_cast<typename Words<kBytes>::type*>(at) = words(e.raw);
-  }
+  using Part = typename Words<kPartBytes<kBytes>>::type;
+  store_parts<kBytes>(e.raw, [=](int i, const auto& part) { reinterpret_cast<Part*>(at)[i] = words(part); });
 }
 
 // N elements at `at`, the first `left` of them and zeros, or all.

@@ -121,19 +121,4 @@ __device__ __forceinline__ void no_angles(float (&c)[N], float (&s)[N]) {
   for (int i = 0; i < N; ++i) c[i] = s[i] = __int_as_float(nan);
 }
 
-template <brim_dtype Dtype>
-struct Element;
-template <>
-struct Element<BRIM_FLOAT32> {
-  using type = float;
-};
-template <>
-struct Element<BRIM_BFLOAT16> {
-  using type = __nv_bfloat16;
-};
-template <>
-struct Element<BRIM_FLOAT16> {
-  using type = __half;
-};
-
 }  // namespace brim::cuda

@@ -6,7 +6,25 @@
 
 #include <cstdint>
 
+#include "brim/tensor.h"
+
 namespace brim::cuda {
+
+// The type that a kernel knows a dtype by.
+template <brim_dtype Dtype>
+struct Element;
+template <>
+struct Element<BRIM_FLOAT32> {
+  using type = float;
+};
+template <>
+struct Element<BRIM_BFLOAT16> {
+  using type = __nv_bfloat16;
+};
+template <>
+struct Element<BRIM_FLOAT16> {
+  using type = __half;
+};
 
 // Indexed by constants only (unrolled loops): a run-time index would put the words in local memory.
 template <int Bytes>
@@ -48,6 +66,40 @@ __device__ __forceinline__ uint2 words(const Raw<8>& v) { return {v.word[0], v.w
 __device__ __forceinline__ unsigned int words(const Raw<4>& v) { return v.word[0]; }
 __device__ __forceinline__ unsigned short words(const Raw<2>& v) { return v.word[0]; }
 
+// Bytes as parts that one access moves: part(i) reads the 16 at 16 * i (Bytes of them, where there are less), part(i, raw)
+// writes them.
+template <int Bytes, class Part>
+__device__ __forceinline__ Raw<Bytes> load_parts(Part part) {
+  if constexpr (Bytes <= 16) {
+    return part(0);
+  } else {
+    Raw<Bytes> v;
+#pragma unroll
+    for (int i = 0; i < Bytes / 16; ++i) {
+      const Raw<16> p = part(i);
+#pragma unroll
+      for (int w = 0; w < 4; ++w) v.word[4 * i + w] = p.word[w];
+    }
+    return v;
+  }
+}
+template <int Bytes, class Part>
+__device__ __forceinline__ void store_parts(const Raw<Bytes>& v, Part part) {
+  if constexpr (Bytes <= 16) {
+    part(0, v);
+  } else {
+#pragma unroll
+    for (int i = 0; i < Bytes / 16; ++i) {
+      Raw<16> p;
+#pragma unroll
+      for (int w = 0; w < 4; ++w) p.word[w] = v.word[4 * i + w];
+      part(i, p);
+    }
+  }
+}
+template <int Bytes>
+inline constexpr int kPartBytes = Bytes < 16 ? Bytes : 16;
+
 // Data that goes through once. No eviction hints: rows that are no multiple of a sector are read in pieces by
 // several warps, and the second must find the first one's sector in L1 (evict-first loads cost RoPE 4-7% on
 // an H200). The prefetch size makes a first piece bring its whole 128-byte line from DRAM into L2 (d = 92:
@@ -83,18 +135,8 @@ __device__ __forceinline__ void store(void* p, const Raw<Bytes>& v) {
 // Data that is read again and never written by the kernel: the read-only path.
 template <int Bytes>
 __device__ __forceinline__ Raw<Bytes> load_constant(const void* p) {
-  if constexpr (Bytes > 16) {
-    Raw<Bytes> v;
-#pragma unroll
-    for (int i = 0; i < Bytes / 16; ++i) {
-      const Raw<16> part = load_constant<16>(static_cast<const char*>(p) + 16 * i);
-#pragma unroll
-      for (int w = 0; w < 4; ++w) v.word[4 * i + w] = part.word[w];
-    }
-    return v;
-  } else {
-    return raw(__ldg(static_cast<const typename Words<Bytes>::type*>(p)));
-  }
+  using Part = typename Words<kPartBytes<Bytes>>::type;
+  return load_parts<Bytes>([=](int i) { return raw(__ldg(static_cast<const Part*>(p) + i)); });
 }
 
 // Element i of a vector of T, as float32. Exact.
