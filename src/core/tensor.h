@@ -89,4 +89,13 @@ constexpr int alignment_of(uint64_t bytes) {
   return static_cast<int>(low);
 }
 
+// OR of the addresses and byte strides that lead to the first element of a row of the last axis.
+inline uint64_t row_bits(const TensorView& t) {
+  if (!present(t) || empty(t)) return 0;
+  uint64_t bits = reinterpret_cast<uintptr_t>(t.data);
+  for (int i = 0; i + 1 < t.rank; ++i)
+    bits |= static_cast<uint64_t>(used_stride(t, i)) * static_cast<uint64_t>(element_size(t.dtype));
+  return bits;
+}
+
 }  // namespace brim::core

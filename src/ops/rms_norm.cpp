@@ -204,15 +204,6 @@ Status validate(const Uses& use, const brim_rms_norm_args& a, brim_backend backe
                       : check_aliasing(op, {x, residual, weight}, {y, sum, rstd}, {{y, x}, {sum, residual}});
 }
 
-// OR of the addresses and byte strides that lead to the first element of a row.
-uint64_t row_bits(const TensorView& t) {
-  if (!present(t) || core::empty(t)) return 0;
-  uint64_t bits = reinterpret_cast<uintptr_t>(t.data);
-  for (int i = 0; i + 1 < t.rank; ++i)
-    bits |= static_cast<uint64_t>(core::used_stride(t, i)) * core::element_size(t.dtype);
-  return bits;
-}
-
 }  // namespace
 
 Status validate_rms_norm_forward(const brim_rms_norm_args& args, brim_backend backend) {
@@ -279,7 +270,7 @@ RmsNormProblem make_rms_norm_problem(const brim_rms_norm_args& a, bool add, bool
   for (const auto& [t, strides] : tensors)
     if (present(t)) {
       strides.column = core::used_stride(t, t.rank - 1);
-      bits |= row_bits(t);
+      bits |= core::row_bits(t);
     }
   p.alignment = core::alignment_of(bits);
   if (present(a.weight)) {

@@ -233,15 +233,6 @@ RopeTableStrides table_strides(const TensorView& t) {
   return s;
 }
 
-// OR of the addresses and byte strides that lead to the first element of a row.
-uint64_t row_bits(const TensorView& t) {
-  if (!present(t) || core::empty(t)) return 0;
-  uint64_t bits = reinterpret_cast<uintptr_t>(t.data);
-  for (int i = 0; i + 1 < t.rank; ++i)
-    bits |= static_cast<uint64_t>(core::used_stride(t, i)) * core::element_size(t.dtype);
-  return bits;
-}
-
 }  // namespace
 
 Status validate_rope_forward(const brim_rope_args& args, brim_backend backend) {
@@ -289,11 +280,12 @@ RopeProblem make_rope_problem(const brim_rope_args& a) {
     p.position_seq_stride = core::used_stride(t, t.rank - 1);
     p.position_batch_stride = t.rank > 1 ? core::used_stride(t, 0) : 0;
   }
-  p.alignment = core::alignment_of(row_bits(a.q) | row_bits(a.k) | row_bits(a.q_out) | row_bits(a.k_out));
+  p.alignment = core::alignment_of(core::row_bits(a.q) | core::row_bits(a.k) | core::row_bits(a.q_out) |
+                                   core::row_bits(a.k_out));
   uint64_t bases = 0;
   for (const TensorView* t : {&a.q, &a.k, &a.q_out, &a.k_out}) bases |= reinterpret_cast<uintptr_t>(t->data);
   p.base_alignment = core::alignment_of(bases);
-  p.table_alignment = core::alignment_of(row_bits(a.cos) | row_bits(a.sin));
+  p.table_alignment = core::alignment_of(core::row_bits(a.cos) | core::row_bits(a.sin));
   return p;
 }
 
