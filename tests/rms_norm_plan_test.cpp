@@ -94,9 +94,14 @@ const char* fault(const RmsNormProblem& p, const NormPlan& plan, const core::Dev
     if (static_cast<int64_t>(plan.share) * plan.cluster < p.hidden)
       return "columns are left out by the cluster";
     if (plan.share % 16) return "a share that begins between vectors";
-    if (v.vectors && int64_t{plan.lanes} * v.vectors * n < std::min<int64_t>(plan.share, p.hidden))
+    const int64_t singles = v.single ? 2 * n - 1 : 0;  // after the vectors, at least
+    if (v.vectors && int64_t{plan.lanes} * v.vectors * n + singles < std::min<int64_t>(plan.share, p.hidden))
       return "columns are left out by a CTA";
-    const int spare = v.single ? 32 : 0;  // before and after
+    for (int64_t row = 0; v.single && plan.slots && row < 9 && row + plan.groups < p.rows; ++row)
+      if ((row_offset(p, p.s, row) - row_offset(p, p.s, row + plan.groups)) % n ||
+          (row_offset(p, p.y, row) - row_offset(p, p.y, row + plan.groups)) % n)
+        return "rows of a ring that begin at different places";
+    const int spare = v.single ? kNormBytesAround : 0;  // before and after
     if (plan.pitch < plan.share * element_size(v.dtype) + spare || plan.pitch % 16)
       return "a slot that is too small";
     if (plan.sum_pitch < plan.share * element_size(v.sum_dtype) + spare || plan.sum_pitch % 16)
@@ -129,6 +134,12 @@ const char* fault(const RmsNormProblem& p, const NormPlan& plan, const core::Dev
   }
 
   if (plan.partials != (p.wants_dweight && p.has_dy ? plan.groups * plan.launches : 0)) return "partials";
+  if (plan.finish_columns) {
+    if (plan.launches > 1 || !plan.partials) return "a finish of nothing";
+    if (plan.finish_columns % 4 || 32 * 4 % plan.finish_columns) return "columns across warps";
+    if (plan.shared_bytes < threads_of(plan) / 32 * plan.finish_columns * 4)
+      return "shared memory of the finish";
+  }
   if (v.form != NormForm::loop && norm_workspace_bytes(plan, p) > (40ll << 20) * plan.launches)
     return "a large workspace";
   return nullptr;
@@ -137,6 +148,8 @@ const char* fault(const RmsNormProblem& p, const NormPlan& plan, const core::Dev
 NormPlan same_for_all_rows(NormPlan plan) {
   plan.groups = 0;
   plan.launches = plan.partials = 0;
+  plan.finish_columns = plan.shared_bytes = plan.group_step = 0;
+  plan.rows_overlap = false;  // how the sums for dweight come together
   plan.axes = 0;
   for (Divider& d : plan.by) d = Divider();
   return plan;
@@ -224,6 +237,21 @@ TEST(RmsNormPlan, SlicesOfAWiderTensorAreCutAsWholeOnes) {
     }
 }
 
+TEST(RmsNormPlan, RowsThatBeginAnywhere) {
+  const core::DeviceProps& h200 = *core::known_device("H200");
+  const Types bf16{BRIM_BFLOAT16, BRIM_BFLOAT16, BRIM_BFLOAT16};
+  for (bool backward : {false, true})
+    for (int64_t heads : {1, 8})
+      for (int64_t hidden : {2047, 4095, 4097, 40'001, 100'001}) {
+        const RmsNormProblem p = problem(bf16, false, backward, 30'000, hidden, 2, 1, 1, heads);
+        const NormPlan plan = plan_rms_norm(p, h200, nullptr);
+        EXPECT_EQ(fault(p, plan, h200), nullptr) << fault(p, plan, h200);
+        // With two axes of rows no number of groups has rows that begin alike.
+        const bool ring = backward ? hidden < 100'000 : hidden > 32768;
+        EXPECT_EQ(plan.slots > 0, ring && heads == 1) << hidden;
+      }
+}
+
 // The forms that were measured to be best there, by name.
 TEST(RmsNormPlan, TakesTheBestFormOnAnH200) {
   const core::DeviceProps& h200 = *core::known_device("H200");
@@ -234,7 +262,8 @@ TEST(RmsNormPlan, TakesTheBestFormOnAnH200) {
   };
   EXPECT_STREQ(form(false, 262144, 128), "rows");
   EXPECT_STREQ(form(false, 8192, 4096), "rows");
-  EXPECT_STREQ(form(false, 8192, 5120), "bulk");
+  EXPECT_STREQ(form(false, 8192, 5120), "rows");
+  EXPECT_STREQ(form(false, 8192, 4608), "bulk");
   EXPECT_STREQ(form(false, 2048, 65536), "bulk");
   EXPECT_STREQ(form(false, 8192, 4097), "bulk");
   EXPECT_STREQ(form(false, 8192, 4096, 2), "bulk");

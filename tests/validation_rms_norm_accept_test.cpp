@@ -171,6 +171,10 @@ TEST(NormWorkspace, IsCheckedWhereItIsNeeded) {
       EXPECT_EQ(call.run().message, prefix + "is not aligned to 16 bytes");
       call.args.workspace = aligned;
       EXPECT_TRUE(ok(call.run()));
+      entry::Prepared prepared;
+      ASSERT_TRUE(ok(entry::prepare(op, &call.args, &prepared)));
+      EXPECT_EQ(prepared.workspace_bytes, bytes);
+      EXPECT_TRUE(ok(entry::run(prepared, &call.args)));
       call.args.dweight = {};
       EXPECT_TRUE(ok(brim_workspace_size(op, &call.args, &bytes)));
       EXPECT_EQ(bytes, 0u);

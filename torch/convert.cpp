@@ -8,35 +8,32 @@
 namespace brim::binding {
 namespace {
 
-brim_dtype dtype_of(AtenTensorHandle tensor) {
+brim_dtype dtype_of(int32_t dtype) {
   // The numbers behind PyTorch's names are no part of its ABI, so they are asked for, once.
   static const std::pair<int32_t, brim_dtype> kTypes[] = {
       {aoti_torch_dtype_float32(), BRIM_FLOAT32}, {aoti_torch_dtype_bfloat16(), BRIM_BFLOAT16},
       {aoti_torch_dtype_float16(), BRIM_FLOAT16}, {aoti_torch_dtype_float64(), BRIM_FLOAT64},
       {aoti_torch_dtype_int64(), BRIM_INT64},     {aoti_torch_dtype_int32(), BRIM_INT32}};
-  int32_t dtype;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor, &dtype));
   for (const auto& [torch_type, type] : kTypes)
     if (torch_type == dtype) return type;
   return -1;  // known to nobody: check_view says so
 }
 
-TensorView describe(AtenTensorHandle tensor) {
-  static const int32_t cpu = aoti_torch_device_type_cpu(), cuda = aoti_torch_device_type_cuda();
+int32_t cuda_device() {
+  static const int32_t cuda = aoti_torch_device_type_cuda();
+  return cuda;
+}
+
+// All but the data.
+TensorView describe(const Facts& t) {
+  static const int32_t cpu = aoti_torch_device_type_cpu();
   TensorView view{};
-  int32_t device;
-  int64_t rank, *shape, *strides;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor, &device));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(tensor, &rank));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(tensor, &shape));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(tensor, &strides));
-  view.dtype = dtype_of(tensor);
-  view.device = device == cpu ? BRIM_CPU : device == cuda ? BRIM_CUDA : -1;
-  if (view.device == BRIM_CUDA)
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(tensor, &view.device_index));
-  view.rank = static_cast<int32_t>(rank);  // a rank beyond brim's is kept, and refused with its name
-  std::copy_n(shape, std::min<int64_t>(rank, BRIM_MAX_RANK), view.shape);
-  std::copy_n(strides, std::min<int64_t>(rank, BRIM_MAX_RANK), view.strides);
+  view.dtype = dtype_of(t.dtype);
+  view.device = t.device == cpu ? BRIM_CPU : t.device == cuda_device() ? BRIM_CUDA : -1;
+  if (view.device == BRIM_CUDA) view.device_index = t.index;
+  view.rank = static_cast<int32_t>(t.rank);  // a rank beyond brim's is kept, and refused with its name
+  std::copy_n(t.shape, std::min<int64_t>(t.rank, BRIM_MAX_RANK), view.shape);
+  std::copy_n(t.strides, std::min<int64_t>(t.rank, BRIM_MAX_RANK), view.strides);
   return view;
 }
 
@@ -65,89 +62,80 @@ Axes unpack(int64_t order, int rank) {
   return axes;
 }
 
+constexpr Axes kAsTheyAre{0, 1, 2, 3, 4, 5, 6, 7};
+
+// Dense, its axes in the order that `axes` says; of `like`'s device.
+Made empty(const Facts& like, int64_t rank, int64_t* shape, const Axes& axes, int32_t dtype) {
+  int64_t dense[8], step = 1;
+  for (auto i = static_cast<int>(rank); i-- > 0; step *= std::max<int64_t>(shape[axes[i]], 1))
+    dense[axes[i]] = step;
+  Facts made = like;
+  made.dtype = dtype;
+  made.rank = rank;
+  made.shape = shape;
+  made.strides = dense;
+  TORCH_ERROR_CODE_CHECK(
+      aoti_torch_empty_strided(rank, shape, dense, dtype, like.device, like.index, &made.tensor));
+  return {Handle(made.tensor), output(made)};
+}
+
 }  // namespace
 
-TensorView input(AtenTensorHandle tensor) {
-  if (!tensor) return {};
-  TensorView view = describe(tensor);
+Facts::Facts(AtenTensorHandle of) : tensor(of), dtype(0), device(0), index(0), rank(0) {
+  if (!of) return;
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(of, &dtype));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(of, &device));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(of, &index));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(of, &rank));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(of, &shape));
+  TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(of, &strides));
+}
+
+TensorView input(const Facts& t) {
+  if (!t.tensor) return {};
+  TensorView view = describe(t);
   const void* data;
-  TORCH_ERROR_CODE_CHECK(torch_get_const_data_ptr(tensor, &data));
+  TORCH_ERROR_CODE_CHECK(torch_get_const_data_ptr(t.tensor, &data));
   view.data = const_cast<void*>(data);
   return view;
 }
 
-TensorView output(AtenTensorHandle tensor) {
-  if (!tensor) return {};
-  TensorView view = describe(tensor);
-  TORCH_ERROR_CODE_CHECK(torch_get_mutable_data_ptr(tensor, &view.data));
+TensorView output(const Facts& t) {
+  if (!t.tensor) return {};
+  TensorView view = describe(t);
+  TORCH_ERROR_CODE_CHECK(torch_get_mutable_data_ptr(t.tensor, &view.data));
   return view;
 }
 
-namespace {
-
-// What says how to make a tensor like another one.
-struct Like {
-  int32_t dtype, device, index;
-  int64_t rank, *shape, *strides;
-
-  explicit Like(AtenTensorHandle tensor) {
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(tensor, &dtype));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor, &device));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(tensor, &index));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_dim(tensor, &rank));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_sizes(tensor, &shape));
-    TORCH_ERROR_CODE_CHECK(aoti_torch_get_strides(tensor, &strides));
-    if (rank > 8) throw std::invalid_argument("brim: a tensor has more than 8 axes");
-  }
-
-  // Dense, its axes in the order that `axes` says.
-  Handle empty(int64_t of_rank, const int64_t* of_shape, const Axes& axes, int32_t of_dtype) const {
-    int64_t dense[8], step = 1;
-    for (auto i = static_cast<int>(of_rank); i-- > 0; step *= std::max<int64_t>(of_shape[axes[i]], 1))
-      dense[axes[i]] = step;
-    AtenTensorHandle made;
-    TORCH_ERROR_CODE_CHECK(
-        aoti_torch_empty_strided(of_rank, of_shape, dense, of_dtype, device, index, &made));
-    return Handle(made);
-  }
-};
-
-constexpr Axes kAsTheyAre{0, 1, 2, 3, 4, 5, 6, 7};
-
-}  // namespace
-
-Handle empty_in_order(AtenTensorHandle tensor, int64_t order, AtenTensorHandle typed) {
-  const Like like(tensor);
+Made empty_in_order(const Facts& like, int64_t order, int32_t dtype) {
+  if (like.rank > 8) throw std::invalid_argument("brim: a tensor has more than 8 axes");
   const int rank = static_cast<int>(like.rank);
-  int32_t dtype = like.dtype;
-  if (typed) TORCH_ERROR_CODE_CHECK(aoti_torch_get_dtype(typed, &dtype));
-  return like.empty(rank, like.shape,
-                    order == kOrderOfInput ? order_of(like.shape, like.strides, rank) : unpack(order, rank),
-                    dtype);
+  return empty(like, rank, like.shape,
+               order == kOrderOfInput ? order_of(like.shape, like.strides, rank) : unpack(order, rank),
+               dtype);
 }
 
-Handle empty_rstd(AtenTensorHandle rows) {
+Made empty_like(const Facts& like, int32_t dtype) {
+  return like.tensor ? empty_in_order(like, kOrderOfInput, dtype) : Made();
+}
+
+Made empty_rstd(const Facts& rows) {
   static const int32_t float32 = aoti_torch_dtype_float32(), float64 = aoti_torch_dtype_float64();
-  const Like like(rows);
-  return like.empty(std::max<int64_t>(like.rank - 1, 0), like.shape, kAsTheyAre,
-                    like.dtype == float64 ? float64 : float32);
+  return empty(rows, std::max<int64_t>(rows.rank - 1, 0), rows.shape, kAsTheyAre,
+               rows.dtype == float64 ? float64 : float32);
 }
 
-Handle empty_bytes(AtenTensorHandle like, size_t bytes) {
+Made empty_bytes(const Facts& like, size_t bytes) {
   static const int32_t uint8 = aoti_torch_dtype_uint8();
-  const auto size = static_cast<int64_t>(bytes);
-  return Like(like).empty(1, &size, kAsTheyAre, uint8);
+  auto size = static_cast<int64_t>(bytes);
+  return empty(like, 1, &size, kAsTheyAre, uint8);
 }
 
-void* current_stream([[maybe_unused]] AtenTensorHandle tensor) {
+void* current_stream([[maybe_unused]] const Facts& tensor) {
   void* stream = nullptr;
 #ifdef USE_CUDA
-  static const int32_t cuda = aoti_torch_device_type_cuda();
-  int32_t device, index;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_type(tensor, &device));
-  if (device != cuda) return nullptr;
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_device_index(tensor, &index));
-  TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(index, &stream));
+  if (tensor.device == cuda_device())
+    TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(tensor.index, &stream));
 #endif
   return stream;
 }

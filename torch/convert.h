@@ -37,36 +37,53 @@ inline Handle optional_tensor(StableIValue value) {
   return Handle(torch::stable::detail::to<std::optional<AtenTensorHandle>>(value).value_or(nullptr));
 }
 
-// A result of an op.
-inline StableIValue give(Handle& made) { return torch::stable::detail::from(made.release()); }
+// What PyTorch knows of a tensor, or of none: asked once, since each question is a call.
+struct Facts {
+  AtenTensorHandle tensor;
+  int32_t dtype, device, index;  // PyTorch's numbers
+  int64_t rank, *shape, *strides;
+
+  Facts(AtenTensorHandle of);
+  Facts(const Handle& of) : Facts(of.get()) {}
+  Facts(const Tensor& of) : Facts(of.get()) {}
+};
 
 // The view of a tensor that is only read, and of one that is written (PyTorch's copy-on-write needs to know
 // which); absent where there is none.
-TensorView input(AtenTensorHandle tensor);
-TensorView output(AtenTensorHandle tensor);
-inline TensorView input(const Tensor& tensor) { return input(tensor.get()); }
-inline TensorView output(const Tensor& tensor) { return output(tensor.get()); }
+TensorView input(const Facts& tensor);
+TensorView output(const Facts& tensor);
 
 // The order of a tensor's axes in memory, outermost first, three bits an axis from the lowest up;
 // kOrderOfInput asks for the order of the tensor at hand. An output with the axis order of what it is the
 // gradient of is accumulated without a copy.
 inline constexpr int64_t kOrderOfInput = -1;
 
-// A new tensor of `like`'s shape, type (or `typed`'s) and device, dense, its axes in `order`.
-Handle empty_in_order(AtenTensorHandle like, int64_t order, AtenTensorHandle typed = nullptr);
-// The same in the order of `like` itself; none for none.
-inline Handle empty_like(AtenTensorHandle like, AtenTensorHandle typed = nullptr) {
-  return like ? empty_in_order(like, kOrderOfInput, typed) : Handle();
+// A new tensor and its view, to write; or none.
+struct Made {
+  Handle tensor;
+  TensorView view{};
+};
+
+// Of `like`'s shape, device and type (or another one of PyTorch's), dense, its axes in `order`.
+Made empty_in_order(const Facts& like, int64_t order, int32_t dtype);
+inline Made empty_in_order(const Facts& like, int64_t order) {
+  return empty_in_order(like, order, like.dtype);
 }
+// The same in the order of `like` itself; none for none.
+Made empty_like(const Facts& like, int32_t dtype);
+inline Made empty_like(const Facts& like) { return empty_like(like, like.dtype); }
 
 // A number for each row of `rows`, of its shape without the last axis: float32, or float64 beside float64.
-Handle empty_rstd(AtenTensorHandle rows);
+Made empty_rstd(const Facts& rows);
 
 // Workspace on `like`'s device.
-Handle empty_bytes(AtenTensorHandle like, size_t bytes);
+Made empty_bytes(const Facts& like, size_t bytes);
+
+// A result of an op.
+inline StableIValue give(Made& made) { return torch::stable::detail::from(made.tensor.release()); }
 
 // The stream that PyTorch queues work on for the tensor's device; null on the CPU.
-void* current_stream(AtenTensorHandle tensor);
+void* current_stream(const Facts& tensor);
 
 // ValueError, IndexError or RuntimeError with the status' message, unless it is BRIM_OK.
 void raise(const Status& status);

@@ -7,12 +7,15 @@
 #include <string>
 
 #include "convert.h"
+#include "entry/entry.h"
 
 namespace {
 
+using brim::binding::empty_like;
+using brim::binding::Facts;
 using brim::binding::Handle;
 using brim::binding::input;
-using brim::binding::output;
+using brim::binding::Made;
 using torch::stable::detail::to;
 
 // What rstd is to the core, which knows rows by number: one axis. PyTorch sees the axes of the rows (convert.h's
@@ -30,22 +33,22 @@ brim::TensorView rows_in_a_line(brim::TensorView rstd) {
 template <bool kAdd, bool kRstd>
 void forward(StableIValue* stack, uint64_t, uint64_t) {
   int at = 0;
-  const Handle x(to<AtenTensorHandle>(stack[at++])),
-      residual(kAdd ? to<AtenTensorHandle>(stack[at++]) : nullptr),
+  const Handle x_tensor(to<AtenTensorHandle>(stack[at++])),
+      residual_tensor(kAdd ? to<AtenTensorHandle>(stack[at++]) : nullptr),
       weight = brim::binding::optional_tensor(stack[at++]);
+  const Facts x(x_tensor), residual(residual_tensor);
   brim::RmsNormArgs args;
   args.eps = to<double>(stack[at++]);
   args.offset = to<double>(stack[at++]);
   args.casting = static_cast<brim_rms_norm_casting>(to<int64_t>(stack[at]));
-  Handle y = brim::binding::empty_like(x.get()), sum(brim::binding::empty_like(residual.get())),
-         rstd(kRstd ? brim::binding::empty_rstd(x.get()) : Handle());
-  args.x = input(x.get());
-  args.residual = input(residual.get());
-  args.weight = input(weight.get());
-  args.y = output(y.get());
-  args.sum = output(sum.get());
-  if (kRstd) args.rstd = rows_in_a_line(output(rstd.get()));
-  args.run.stream = brim::binding::current_stream(x.get());
+  Made y = empty_like(x), sum = empty_like(residual), rstd = kRstd ? brim::binding::empty_rstd(x) : Made();
+  args.x = input(x);
+  args.residual = input(residual);
+  args.weight = input(weight);
+  args.y = y.view;
+  args.sum = sum.view;
+  if (kRstd) args.rstd = rows_in_a_line(rstd.view);
+  args.run.stream = brim::binding::current_stream(x);
   brim::binding::raise(kAdd ? brim::add_rms_norm_forward(args) : brim::rms_norm_forward(args));
   at = 0;
   stack[at++] = brim::binding::give(y);
@@ -56,47 +59,49 @@ void forward(StableIValue* stack, uint64_t, uint64_t) {
 enum Wants : unsigned { kDx = 1, kDr = 2, kDw = 4 };
 
 template <bool kAdd>
-Handle make_workspace(brim::RmsNormArgs& args, AtenTensorHandle like) {
-  size_t bytes;
+void run_with_workspace(brim::RmsNormArgs& args, const Facts& like) {
+  brim::entry::Prepared call;
   brim::binding::raise(
-      brim_workspace_size(kAdd ? BRIM_OP_add_rms_norm_backward : BRIM_OP_rms_norm_backward, &args, &bytes));
-  Handle workspace = brim::binding::empty_bytes(like, bytes);
-  args.workspace = output(workspace.get()).data;
-  args.workspace_bytes = bytes;
-  return workspace;
+      brim::entry::prepare(kAdd ? BRIM_OP_add_rms_norm_backward : BRIM_OP_rms_norm_backward, &args, &call));
+  const Made workspace = brim::binding::empty_bytes(like, call.workspace_bytes);
+  args.workspace = workspace.view.data;
+  args.workspace_bytes = call.workspace_bytes;
+  brim::binding::raise(brim::entry::run(call, &args));
 }
 
 // (dy, dsum or none of the add, x or the sum, weight or none, rstd, offset) -> the gradients that kWants names
 template <bool kAdd, unsigned kWants>
 void backward(StableIValue* stack, uint64_t, uint64_t) {
   int at = 0;
-  const Handle dy(to<AtenTensorHandle>(stack[at++])),
+  const Handle dy_tensor(to<AtenTensorHandle>(stack[at++])),
       dsum(kAdd ? brim::binding::optional_tensor(stack[at++]) : Handle()),
-      rows(to<AtenTensorHandle>(stack[at++])), weight = brim::binding::optional_tensor(stack[at++]),
-                                               rstd(to<AtenTensorHandle>(stack[at++]));
-  if (kWants & kDw && !weight.get())
+      rows_tensor(to<AtenTensorHandle>(stack[at++])),
+      weight_tensor = brim::binding::optional_tensor(stack[at++]), rstd(to<AtenTensorHandle>(stack[at++]));
+  if (kWants & kDw && !weight_tensor.get())
     throw std::invalid_argument("rms_norm_backward: dweight is wanted without weight");
+  const Facts dy(dy_tensor), rows(rows_tensor), weight(weight_tensor);
   brim::RmsNormArgs args;
   args.offset = to<double>(stack[at]);
   // As the rows are laid out, which gradients mostly are not: they are accumulated into the gradient of what made
   // the rows.
-  Handle dx(kWants & kDx ? brim::binding::empty_like(rows.get(), dy.get()) : Handle()),
-      dr(kWants & kDr ? brim::binding::empty_like(rows.get()) : Handle()),
-      dw(kWants & kDw ? brim::binding::empty_like(weight.get()) : Handle());
+  Made dx = kWants & kDx ? empty_like(rows, dy.dtype) : Made(), dr = kWants & kDr ? empty_like(rows) : Made(),
+       dw = kWants & kDw ? empty_like(weight) : Made();
   bool contiguous;
   TORCH_ERROR_CODE_CHECK(aoti_torch_is_contiguous(rstd.get(), &contiguous));
   if (!contiguous) throw std::invalid_argument("rms_norm_backward: rstd is not contiguous");
-  (kAdd ? args.sum : args.x) = input(rows.get());
-  args.dy = input(dy.get());
-  args.dsum = input(dsum.get());
-  args.weight = input(weight.get());
-  args.rstd = rows_in_a_line(input(rstd.get()));
-  args.dx = output(dx.get());
-  args.dresidual = output(dr.get());
-  args.dweight = output(dw.get());
-  args.run.stream = brim::binding::current_stream(dy.get());
-  const Handle workspace = kWants & kDw ? make_workspace<kAdd>(args, dy.get()) : Handle();
-  brim::binding::raise(kAdd ? brim::add_rms_norm_backward(args) : brim::rms_norm_backward(args));
+  (kAdd ? args.sum : args.x) = input(rows);
+  args.dy = input(dy);
+  args.dsum = input(dsum);
+  args.weight = input(weight);
+  args.rstd = rows_in_a_line(input(rstd));
+  args.dx = dx.view;
+  args.dresidual = dr.view;
+  args.dweight = dw.view;
+  args.run.stream = brim::binding::current_stream(dy);
+  if (kWants & kDw)
+    run_with_workspace<kAdd>(args, dy);
+  else
+    brim::binding::raise(kAdd ? brim::add_rms_norm_backward(args) : brim::rms_norm_backward(args));
   at = 0;
   if (kWants & kDx) stack[at++] = brim::binding::give(dx);
   if (kWants & kDr) stack[at++] = brim::binding::give(dr);
@@ -105,25 +110,27 @@ void backward(StableIValue* stack, uint64_t, uint64_t) {
 
 // (x, residual or none, weight or none, backward): what describe_plan says of such a call, for brim.bench.
 void plan(StableIValue* stack, uint64_t, uint64_t) {
-  const Handle x(to<AtenTensorHandle>(stack[0])), residual = brim::binding::optional_tensor(stack[1]),
-                                                  weight = brim::binding::optional_tensor(stack[2]);
-  const bool add = residual.get(), back = to<bool>(stack[3]);
-  const Handle y = brim::binding::empty_like(x.get()), sum = brim::binding::empty_like(residual.get()),
-               rstd = brim::binding::empty_rstd(x.get()), dw = brim::binding::empty_like(weight.get());
+  const Handle x_tensor(to<AtenTensorHandle>(stack[0])),
+      residual_tensor = brim::binding::optional_tensor(stack[1]),
+      weight_tensor = brim::binding::optional_tensor(stack[2]);
+  const Facts x(x_tensor), residual(residual_tensor), weight(weight_tensor);
+  const bool add = residual.tensor, back = to<bool>(stack[3]);
+  const Made y = empty_like(x), sum = empty_like(residual), rstd = brim::binding::empty_rstd(x),
+             dw = empty_like(weight);
   brim::RmsNormArgs args;
-  args.weight = input(weight.get());
-  args.rstd = rows_in_a_line(output(rstd.get()));
+  args.weight = input(weight);
+  args.rstd = rows_in_a_line(rstd.view);
   if (back) {
-    (add ? args.sum : args.x) = input(add ? sum.get() : x.get());
-    args.dy = input(x.get());
-    if (add) args.dsum = input(residual.get());
-    args.dx = output(y.get());
-    args.dweight = output(dw.get());
+    (add ? args.sum : args.x) = add ? sum.view : input(x);
+    args.dy = input(x);
+    if (add) args.dsum = input(residual);
+    args.dx = y.view;
+    args.dweight = dw.view;
   } else {
-    args.x = input(x.get());
-    args.residual = input(residual.get());
-    args.sum = output(sum.get());
-    args.y = output(y.get());
+    args.x = input(x);
+    args.residual = input(residual);
+    args.sum = sum.view;
+    args.y = y.view;
   }
   const brim_op op = add    ? back ? BRIM_OP_add_rms_norm_backward : BRIM_OP_add_rms_norm_forward
                      : back ? BRIM_OP_rms_norm_backward
@@ -133,10 +140,10 @@ void plan(StableIValue* stack, uint64_t, uint64_t) {
   stack[0] = torch::stable::detail::from(std::string(text));
 }
 
-#define BRIM_OPTIONS "Tensor? weight, float eps, float offset, int casting) -> "
+#define BRIM_OPTIONS "Tensor? weight, float eps, float offset=0.0, int casting=0) -> "
 #define BRIM_NORM "(Tensor x, " BRIM_OPTIONS
 #define BRIM_ADD "(Tensor x, Tensor residual, " BRIM_OPTIONS
-#define BRIM_KEPT "Tensor? weight, Tensor rstd, float offset) -> "
+#define BRIM_KEPT "Tensor? weight, Tensor rstd, float offset=0.0) -> "
 #define BRIM_NORM_BACK "(Tensor dy, Tensor x, " BRIM_KEPT
 #define BRIM_ADD_BACK "(Tensor dy, Tensor? dsum, Tensor sum, " BRIM_KEPT
 

@@ -8,7 +8,10 @@
 
 namespace {
 
+using brim::binding::Facts;
 using brim::binding::Handle;
+using brim::binding::input;
+using brim::binding::Made;
 using torch::stable::detail::to;
 
 // What the ops have in common, off the dispatcher's stack: cos, sin, position_ids, options, sections.
@@ -24,17 +27,16 @@ struct Call {
         options(to<int64_t>(stack[3])),
         sections(to<int64_t>(stack[4])) {}
 
-  brim::RopeArgs arguments(AtenTensorHandle q, AtenTensorHandle k, AtenTensorHandle q_out,
-                           AtenTensorHandle k_out) const {
-    using brim::binding::input, brim::binding::output;
+  brim::RopeArgs arguments(const Facts& q, const brim::TensorView& q_in, const brim::TensorView& k_in,
+                           const brim::TensorView& q_out, const brim::TensorView& k_out) const {
     brim::RopeArgs args;
-    args.q_out = output(q_out);  // in place the same tensor, and PyTorch is to know that it is written
-    args.k_out = output(k_out);
-    args.q = q == q_out ? args.q_out : input(q);
-    args.k = k == k_out ? args.k_out : input(k);
-    args.cos = input(cos.get());
-    args.sin = input(sin.get());
-    args.positions = input(positions.get());
+    args.q = q_in;
+    args.k = k_in;
+    args.q_out = q_out;
+    args.k_out = k_out;
+    args.cos = input(cos);
+    args.sin = input(sin);
+    args.positions = input(positions);
     args.rotary_dim = options & 0xffffffff;
     args.layout = static_cast<brim_rope_layout>(options >> 32 & 3);
     args.pairing = static_cast<brim_rope_pairing>(options >> 34 & 3);
@@ -51,43 +53,50 @@ struct Call {
 
 // (q, k, ..., orders): two orders (convert.h) in one number.
 void rope(StableIValue* stack, uint64_t, uint64_t) {
-  const Handle q(to<AtenTensorHandle>(stack[0])), k(to<AtenTensorHandle>(stack[1]));
+  const Handle q_tensor(to<AtenTensorHandle>(stack[0])), k_tensor(to<AtenTensorHandle>(stack[1]));
+  const Facts q(q_tensor), k(k_tensor);
   const Call call(stack + 2);
   const int64_t orders = to<int64_t>(stack[7]);
-  Handle q_out = brim::binding::empty_in_order(q.get(), static_cast<int32_t>(orders)),
-         k_out = brim::binding::empty_in_order(k.get(), static_cast<int32_t>(orders >> 32));
-  brim::binding::raise(brim::rope_forward(call.arguments(q.get(), k.get(), q_out.get(), k_out.get())));
+  Made q_out = brim::binding::empty_in_order(q, static_cast<int32_t>(orders)),
+       k_out = brim::binding::empty_in_order(k, static_cast<int32_t>(orders >> 32));
+  brim::binding::raise(brim::rope_forward(call.arguments(q, input(q), input(k), q_out.view, k_out.view)));
   stack[0] = brim::binding::give(q_out);
   stack[1] = brim::binding::give(k_out);
 }
 
 // (x, ..., order)
 void rope_one(StableIValue* stack, uint64_t, uint64_t) {
-  const Handle x(to<AtenTensorHandle>(stack[0]));
+  const Handle x_tensor(to<AtenTensorHandle>(stack[0]));
+  const Facts x(x_tensor);
   const Call call(stack + 1);
-  Handle out = brim::binding::empty_in_order(x.get(), to<int64_t>(stack[6]));
-  brim::binding::raise(brim::rope_forward(call.arguments(x.get(), nullptr, out.get(), nullptr)));
+  Made out = brim::binding::empty_in_order(x, to<int64_t>(stack[6]));
+  brim::binding::raise(brim::rope_forward(call.arguments(x, input(x), {}, out.view, {})));
   stack[0] = brim::binding::give(out);
+}
+
+// What is written in place is written to PyTorch, though it is read as well.
+brim::RopeArgs in_place_arguments(const Call& call, const Facts& q, const Facts& k) {
+  const brim::TensorView q_view = brim::binding::output(q), k_view = brim::binding::output(k);
+  return call.arguments(q, q_view, k_view, q_view, k_view);
 }
 
 // (q, k or none, ...)
 void rope_in_place(StableIValue* stack, uint64_t, uint64_t) {
   const Handle q(to<AtenTensorHandle>(stack[0])), k(brim::binding::optional_tensor(stack[1]));
   const Call call(stack + 2);
-  brim::binding::raise(brim::rope_forward(call.arguments(q.get(), k.get(), q.get(), k.get())));
+  brim::binding::raise(brim::rope_forward(in_place_arguments(call, q, k)));
 }
 
 // (q, k or none, ..., in place): what describe_plan says of the same call, for brim.bench.
 void rope_plan(StableIValue* stack, uint64_t, uint64_t) {
-  const Handle q(to<AtenTensorHandle>(stack[0])), k(brim::binding::optional_tensor(stack[1]));
+  const Handle q_tensor(to<AtenTensorHandle>(stack[0])), k_tensor(brim::binding::optional_tensor(stack[1]));
+  const Facts q(q_tensor), k(k_tensor);
   const Call call(stack + 2);
   const bool in_place = to<bool>(stack[7]);
-  const auto out = [&](AtenTensorHandle x) {
-    return in_place || !x ? Handle() : brim::binding::empty_in_order(x, brim::binding::kOrderOfInput);
-  };
-  const Handle q_out = out(q.get()), k_out = out(k.get());
-  const brim::RopeArgs args =
-      call.arguments(q.get(), k.get(), in_place ? q.get() : q_out.get(), in_place ? k.get() : k_out.get());
+  const Made q_out = in_place ? Made() : brim::binding::empty_like(q),
+             k_out = in_place ? Made() : brim::binding::empty_like(k);
+  const brim::RopeArgs args = in_place ? in_place_arguments(call, q, k)
+                                       : call.arguments(q, input(q), input(k), q_out.view, k_out.view);
   char plan[256] = "";
   brim::binding::raise(brim_describe_plan(BRIM_OP_rope_forward, &args, plan, sizeof plan));
   stack[0] = torch::stable::detail::from(std::string(plan));

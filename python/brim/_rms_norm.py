@@ -6,25 +6,28 @@ Functions, what the core cannot see (types as TypeError) and the ops' fakes.
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
-from torch.compiler import is_compiling
+from torch.compiler import is_compiling, is_dynamo_compiling
 
-from ._autograd import Function, apply_of, is_recorded
+from ._autograd import lean, op_forms, recorder
 from ._layout import empty_in_order
 from ._rms_norm_checks import ADD_CPU_TYPES, ADD_TYPES, CASTINGS, CPU_TYPES, TYPES, casting_error, number, type_error
 from ._rms_norm_formula import gradients
 from ._sharding import learn_shardings
 
-_ops = torch.ops.brim
-_norm, _norm_rstd = _ops.rms_norm.default, _ops.rms_norm_rstd.default
-_dx, _dw, _dx_dw = _ops.rms_norm_dx.default, _ops.rms_norm_dw.default, _ops.rms_norm_dx_dw.default
-_add, _add_rstd = _ops.add_rms_norm.default, _ops.add_rms_norm_rstd.default
-_add_dx, _add_dw, _add_dx_dw = (
-    _ops.add_rms_norm_dx.default,
-    _ops.add_rms_norm_dw.default,
-    _ops.add_rms_norm_dx_dw.default,
+_traced, _eager = op_forms(
+    "rms_norm",
+    "rms_norm_rstd",
+    "rms_norm_dx",
+    "rms_norm_dw",
+    "rms_norm_dx_dw",
+    "add_rms_norm",
+    "add_rms_norm_rstd",
+    "add_rms_norm_dx",
+    "add_rms_norm_dw",
+    "add_rms_norm_dx_dw",
+    "add_rms_norm_dx_dr",
+    "add_rms_norm_dx_dr_dw",
 )
-_add_dx_dr, _add_dx_dr_dw = _ops.add_rms_norm_dx_dr.default, _ops.add_rms_norm_dx_dr_dw.default
 
 
 def rms_norm(x, weight=None, eps=1e-6, *, offset=0.0, casting="llama"):
@@ -55,12 +58,15 @@ def rms_norm(x, weight=None, eps=1e-6, *, offset=0.0, casting="llama"):
         casting = CASTINGS[casting]
     except (KeyError, TypeError):  # a list, say, is no key
         raise casting_error("rms_norm", casting) from None
+    ops = _traced if is_dynamo_compiling() else _eager
+    # What an op does by default need not be converted for it.
+    options = (eps,) if ops is _eager and not (casting or offset) else (eps, offset, casting)
     if x.__class__ is not Tensor:
         learn_shardings()
-    # Inside a level of forward-mode derivatives the Function says that it has none; the op alone would drop them.
-    if forward_ad._current_level >= 0 or is_recorded(x, weight):
-        return apply_of(_RmsNorm)(x, weight, eps, offset, casting)
-    return _norm(x, weight, eps, offset, casting)
+    apply = recorder(_RmsNorm, x, weight)
+    if apply is not None:
+        return apply(x, weight, options)
+    return ops.rms_norm(x, weight, *options)
 
 
 def add_rms_norm(x, residual, weight=None, eps=1e-6, *, offset=0.0, casting="llama"):
@@ -86,81 +92,91 @@ def add_rms_norm(x, residual, weight=None, eps=1e-6, *, offset=0.0, casting="lla
         casting = CASTINGS[casting]
     except (KeyError, TypeError):
         raise casting_error("add_rms_norm", casting) from None
+    ops = _traced if is_dynamo_compiling() else _eager
+    # What an op does by default need not be converted for it.
+    options = (eps,) if ops is _eager and not (casting or offset) else (eps, offset, casting)
     if x.__class__ is not Tensor:
         learn_shardings()
-    if forward_ad._current_level >= 0 or is_recorded(x, residual, weight):
+    apply = recorder(_AddRmsNorm, x, residual, weight)
+    if apply is not None:
         if residual is x:  # torch.compile loses a gradient of a tensor that a Function takes twice (torch 2.11)
             residual = residual.view_as(residual)
-        return apply_of(_AddRmsNorm)(x, residual, weight, eps, offset, casting)
-    return _add(x, residual, weight, eps, offset, casting)
+        return apply(x, residual, weight, options)
+    return ops.add_rms_norm(x, residual, weight, *options)
 
 
-class _RmsNorm(Function):
+@lean
+class _RmsNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, weight, eps, offset, casting):
-        y, rstd = _norm_rstd(x, weight, eps, offset, casting)
+    def forward(ctx, x, weight, options):
+        ops = _traced if is_dynamo_compiling() else _eager
+        y, rstd = ops.rms_norm_rstd(x, weight, *options)
         ctx.save_for_backward(x, weight, rstd)
-        ctx.options = eps, offset
+        ctx.options = options
         return y
 
     @staticmethod
     def backward(ctx, dy):
-        wants_x, wants_weight, *_ = ctx.needs_input_grad
+        wants_x, wants_weight, _ = ctx.needs_input_grad
         x, weight, rstd = ctx.saved_tensors
-        eps, offset = ctx.options
+        offset = ctx.options[1:2]
+        ops = _traced if is_dynamo_compiling() else _eager
         dx = dw = None
         if torch.is_grad_enabled() and not is_compiling():  # create_graph
-            dx, dw = gradients(dy, x, weight, eps, offset)
+            dx, dw = gradients(dy, x, weight, *ctx.options[:2])
             dx = dx.to(x.dtype)
         elif wants_x and wants_weight:
-            dx, dw = _dx_dw(dy, x, weight, rstd, offset)
+            dx, dw = ops.rms_norm_dx_dw(dy, x, weight, rstd, *offset)
         elif wants_x:
-            dx = _dx(dy, x, weight, rstd, offset)
+            dx = ops.rms_norm_dx(dy, x, weight, rstd, *offset)
         elif wants_weight:
-            dw = _dw(dy, x, weight, rstd, offset)
-        return dx, dw, None, None, None
+            dw = ops.rms_norm_dw(dy, x, weight, rstd, *offset)
+        return dx, dw, None
 
 
-class _AddRmsNorm(Function):
+@lean
+class _AddRmsNorm(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, x, residual, weight, eps, offset, casting):
-        y, total, rstd = _add_rstd(x, residual, weight, eps, offset, casting)
+    def forward(ctx, x, residual, weight, options):
+        ops = _traced if is_dynamo_compiling() else _eager
+        y, total, rstd = ops.add_rms_norm_rstd(x, residual, weight, *options)
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(total, weight, rstd)
-        ctx.options = eps, offset, x.dtype
+        ctx.options, ctx.x_dtype = options, x.dtype
         if not (x.requires_grad or residual.requires_grad):  # the weight alone does
             ctx.mark_non_differentiable(total)
         return y, total
 
     @staticmethod
     def backward(ctx, dy, dsum):
-        wants_x, wants_residual, wants_weight, *_ = ctx.needs_input_grad
+        wants_x, wants_residual, wants_weight, _ = ctx.needs_input_grad
         wants_sum = wants_x or wants_residual
         total, weight, rstd = ctx.saved_tensors
-        eps, offset, x_dtype = ctx.options
+        offset, x_dtype = ctx.options[1:2], ctx.x_dtype
+        ops = _traced if is_dynamo_compiling() else _eager
         dx = dr = dw = None
         if dy is None:
             dr = dsum
             dw = torch.zeros_like(weight) if wants_weight else None
         elif torch.is_grad_enabled() and not is_compiling():  # create_graph
-            dr, dw = gradients(dy, total, weight, eps, offset)
+            dr, dw = gradients(dy, total, weight, *ctx.options[:2])
             dr = (dr if dsum is None else dr + dsum).to(total.dtype)
         elif wants_residual and x_dtype != total.dtype:
             if wants_weight:
-                dx, dr, dw = _add_dx_dr_dw(dy, dsum, total, weight, rstd, offset)
+                dx, dr, dw = ops.add_rms_norm_dx_dr_dw(dy, dsum, total, weight, rstd, *offset)
             else:
-                dx, dr = _add_dx_dr(dy, dsum, total, weight, rstd, offset)
+                dx, dr = ops.add_rms_norm_dx_dr(dy, dsum, total, weight, rstd, *offset)
         elif wants_sum and wants_weight:
-            dx, dw = _add_dx_dw(dy, dsum, total, weight, rstd, offset)
+            dx, dw = ops.add_rms_norm_dx_dw(dy, dsum, total, weight, rstd, *offset)
         elif wants_sum:
-            dx = _add_dx(dy, dsum, total, weight, rstd, offset)
+            dx = ops.add_rms_norm_dx(dy, dsum, total, weight, rstd, *offset)
         elif wants_weight:
-            dw = _add_dw(dy, dsum, total, weight, rstd, offset)
+            dw = ops.add_rms_norm_dw(dy, dsum, total, weight, rstd, *offset)
         if dx is None and dr is not None:
             dx = dr.to(x_dtype)
         elif dr is None:
             dr = dx
-        return dx if wants_x else None, dr if wants_residual else None, dw, None, None, None
+        return dx if wants_x else None, dr if wants_residual else None, dw, None
 
 
 def _empty_rstd(x):
@@ -168,27 +184,27 @@ def _empty_rstd(x):
 
 
 @torch.library.register_fake("brim::rms_norm")
-def _(x, weight, eps, offset, casting):
+def _(x, weight, *options):
     return empty_in_order(x)
 
 
 @torch.library.register_fake("brim::rms_norm_rstd")
-def _(x, weight, eps, offset, casting):
+def _(x, weight, *options):
     return empty_in_order(x), _empty_rstd(x)
 
 
 @torch.library.register_fake("brim::add_rms_norm")
-def _(x, residual, weight, eps, offset, casting):
+def _(x, residual, weight, *options):
     return empty_in_order(x), empty_in_order(residual)
 
 
 @torch.library.register_fake("brim::add_rms_norm_rstd")
-def _(x, residual, weight, eps, offset, casting):
+def _(x, residual, weight, *options):
     return empty_in_order(x), empty_in_order(residual), _empty_rstd(x)
 
 
 def _register_backward(name, has_dsum):
-    def make(dy, rows, weight, rstd, offset):
+    def make(dy, rows, weight, *options):
         empty = {
             "dx": lambda: empty_in_order(rows, dtype=dy.dtype),
             "dr": lambda: empty_in_order(rows),

@@ -3,7 +3,7 @@
 import torch
 
 
-def gradients(dy, rows, weight, eps, offset):
+def gradients(dy, rows, weight, eps, offset=0.0):
     """(d rows, unrounded; d weight or None)"""
     wide = torch.promote_types(rows.dtype, torch.float32)
     x, dy = rows.to(wide), dy.to(wide)

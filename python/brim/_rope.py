@@ -8,7 +8,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.compiler import is_compiling
 
-from ._autograd import Function, apply_of, is_recorded
+from ._autograd import lean, recorder
 from ._checks import is_integer
 from ._layout import ORDER_OF_INPUT, axis_order, empty_in_order
 from ._rope_checks import CPU_TYPES, TYPES, check_positions, option_error, packed_sections, type_error
@@ -101,14 +101,13 @@ def rope(
 def _rotate(q, k, call, orders):
     """`call`: the ops' arguments from cos to sections. `orders`: of the outputs' axes (_layout.py), q's in the lower 32
     bits, k's above."""
-    # Inside a level of forward-mode derivatives the Function says that it has none; the op alone would drop them.
-    forward_mode = forward_ad._current_level >= 0
-    if forward_mode:
+    if forward_ad._current_level >= 0:
         _check_no_tangents(cos=call[0], sin=call[1])
-    if forward_mode or is_recorded(q, k):
+    apply = recorder(_Rope, q, k)
+    if apply is not None:
         if k is q:  # torch.compile loses one of the two gradients of a tensor that a Function takes twice (torch 2.11)
             k = k.view_as(k)
-        out = apply_of(_Rope)(q, k, call, orders)
+        out = apply(q, k, call, orders)
     elif k is None:
         out = _rope_one(q, *call, _order_of_q(orders))
     else:
@@ -126,7 +125,8 @@ def _check_no_tangents(**tables):
             raise NotImplementedError(f"rope: {name} has a tangent, and brim.rope has no forward-mode derivatives")
 
 
-class _Rope(Function):
+@lean
+class _Rope(torch.autograd.Function):
     @staticmethod
     def forward(ctx, q, k, call, orders):
         # The gradients' layout: q and k themselves are not kept.
@@ -160,11 +160,11 @@ def _rotate_in_place(q, k, call):
     tensors = (q,) if k is None else (q, k)
     if (q.is_inference() or (k is not None and k.is_inference())) and not torch.is_inference_mode_enabled():
         raise RuntimeError("rope: q or k was made in inference mode and cannot be changed in place outside of it")
-    if not is_recorded(q, k):
+    apply = recorder(_RotatedInPlace, q, k)
+    if apply is None:
         _rope_in_place(q, k, *call)
         torch.autograd.graph.increment_version(tensors)
         return q, k
-    apply = apply_of(_RotatedInPlace)
     for name, x in zip("qk", tensors):
         if x.requires_grad:
             _check_may_change(name, x)
@@ -199,7 +199,8 @@ def _check_may_change(name, x):
     raise RuntimeError(f"rope: {name} is {what} and is being used in an in-place operation")
 
 
-class _RotatedInPlace(Function):
+@lean
+class _RotatedInPlace(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, run, call):
         _keep(ctx, call, axis_order(x))

@@ -12,7 +12,7 @@ inline Status success() {
   return s;
 }
 
-[[gnu::format(printf, 2, 3)]] Status failure(brim_code code, const char* format, ...);
+[[gnu::cold, gnu::format(printf, 2, 3)]] Status failure(brim_code code, const char* format, ...);
 
 }  // namespace brim::core
 

@@ -50,9 +50,14 @@ __global__ void __maxnreg__(norm_registers(kForm, kAdd, sizeof(TX) != sizeof(TS)
     norm_forward_rows<TX, TS, TW, kAdd, N, V>(p);
 }
 
-__global__ void __launch_bounds__(kNormFinishColumns* kNormFinishLanes)
-    norm_finish_kernel(const __grid_constant__ NormFinishParams p) {
-  norm_finish(p);
+template <bool kShifted>
+__global__ void __launch_bounds__(kNormFinishThreads)
+    norm_finish_kernel(const __grid_constant__ NormParams p) {
+  __shared__ __align__(16) float scratch[kNormFinishThreads / 32 * kNormFinishColumns];
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");  // until the partials are there
+#endif
+  norm_finish<kShifted>(p, kNormFinishColumns, scratch);
 }
 
 constexpr auto kKernels = kernel_table<kNormVariants.size()>([](auto index) -> NormKernel* {
@@ -80,7 +85,6 @@ NormParams make_params(const brim_rms_norm_args& a, const ops::RmsNormProblem& p
   n.wants_dx = p.wants_dx;
   n.wants_dresidual = p.wants_dresidual;
   n.wants_partials = plan.partials > 0;
-  n.weight_whole = p.weight_stride == 1 && p.weight_alignment >= 16;
   n.weight = p.weight_dtype ? static_cast<const char*>(a.weight.data) : nullptr;
   n.rstd = static_cast<float*>(a.rstd.data);
   n.weight_stride = p.weight_stride;
@@ -107,30 +111,97 @@ NormParams make_params(const brim_rms_norm_args& a, const ops::RmsNormProblem& p
   n.pitch = plan.pitch;
   n.sum_pitch = plan.sum_pitch;
   n.partials = static_cast<float*>(a.workspace);
+  n.partial_pitch = norm_partial_pitch(plan, p.hidden);
+  n.slopes = n.partials + plan.partials * n.partial_pitch;
+  n.partials_count = static_cast<int32_t>(plan.partials);
+  n.dweight = static_cast<char*>(a.dweight.data);
+  n.dweight_stride = p.dweight_stride;
+  n.dweight_dtype = a.dweight.dtype;
   std::copy(std::begin(plan.by), std::end(plan.by), n.by);
+  n.rows_overlap = plan.rows_overlap;
+  if (plan.shift > 1) {  // as the kernel chooses the vectors of the rows
+    const bool dx = p.wants_dx, dresidual = p.add && p.wants_dresidual;
+    const TensorView& t = dx ? a.dx : dresidual ? a.dresidual : p.add ? a.sum : a.x;
+    const int size = core::element_size(dx ? p.dtype : p.sum_dtype);
+    const ops::RowStrides& rows = dx ? p.dx : dresidual ? p.dresidual : p.s;
+    n.partial_mask = 16 / size - 1;
+    n.partial_off = static_cast<int32_t>(reinterpret_cast<uintptr_t>(t.data) % 16 / size);
+    n.partial_step = p.axes == 1 ? static_cast<int32_t>(rows.axis[0] & n.partial_mask) : 0;
+  }
   return n;
 }
 
-cudaError_t launch_rows(const NormParams& params, const NormPlan& plan, int device, cudaStream_t stream) {
+// Whether the plan's CTAs are on the SMs at once, as their grid barrier needs: asked once for each of the last few plans.
+bool fits_at_once(int index, NormKernel* kernel, const cudaLaunchConfig_t& config, const NormPlan& plan,
+                  int device) {
+  static std::atomic<uint64_t> known[256];
+  const uint64_t threads = config.blockDim.x * config.blockDim.y;
+  const uint64_t key = ((((static_cast<uint64_t>(index) * 64 + device % 64) * 64 + threads / 32) * 65536 +
+                         plan.shared_bytes / 4) *
+                            16 +
+                        plan.cluster) *
+                           65536 +
+                       plan.groups;
+  std::atomic<uint64_t>& place = known[key * 0x9e3779b97f4a7c15u >> 56];
+  if (place.load(std::memory_order_relaxed) == key) return true;
+  int most = 0, sms = 0;
+  if (plan.cluster > 1) {
+    if (cudaOccupancyMaxActiveClusters(&most, reinterpret_cast<const void*>(kernel), &config) != cudaSuccess)
+      most = 0;
+  } else if (cudaOccupancyMaxActiveBlocksPerMultiprocessor(&most, reinterpret_cast<const void*>(kernel),
+                                                           static_cast<int>(threads),
+                                                           config.dynamicSmemBytes) != cudaSuccess ||
+             cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess) {
+    most = 0;
+  } else {
+    most *= sms;
+  }
+  cudaGetLastError();
+  if (most < plan.groups) return false;
+  place.store(key, std::memory_order_relaxed);
+  return true;
+}
+
+// `finished`: whether this launch has made dweight too.
+cudaError_t launch_rows(NormParams params, const NormPlan& plan, int device, cudaStream_t stream,
+                        bool* finished) {
   const int index = norm_variant_index(plan.variant);
   NormKernel* const kernel = plan.variant.form == NormForm::bulk ? norm_bulk_kernel(index) : kKernels[index];
   if (plan.shared_bytes > kMostUnaskedSharedBytes)
     if (const cudaError_t error = allow_shared_bytes(index, kernel, device); error != cudaSuccess)
       return error;
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>(plan.groups) * plan.cluster);
+  config.gridDim =
+      dim3(params.makes_slopes
+               ? static_cast<unsigned>(params.rows)
+               : static_cast<unsigned>(plan.groups * std::max<int64_t>(plan.blocks, 1)) * plan.cluster);
   config.blockDim = dim3(plan.lanes + (plan.slots ? 32 : 0), plan.rows_per_cta);
   config.stream = stream;
   config.dynamicSmemBytes = static_cast<size_t>(plan.shared_bytes);
-  cudaLaunchAttribute cluster{};
-  cluster.id = cudaLaunchAttributeClusterDimension;
-  cluster.val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
+  cudaLaunchAttribute attributes[2]{};
+  config.attrs = attributes;
   if (plan.cluster > 1) {
-    config.attrs = &cluster;
-    config.numAttrs = 1;
+    cudaLaunchAttribute& cluster = attributes[config.numAttrs++];
+    cluster.id = cudaLaunchAttributeClusterDimension;
+    cluster.val.clusterDim = {static_cast<unsigned>(plan.cluster), 1, 1};
   }
-  void* values[] = {const_cast<NormParams*>(&params)};
-  return cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), values);
+  *finished = plan.finish_columns > 0 && fits_at_once(index, kernel, config, plan, device);
+  if (*finished) {
+    params.finish_columns = plan.finish_columns;
+    cudaLaunchAttribute& together = attributes[config.numAttrs++];
+    together.id = cudaLaunchAttributeCooperative;
+    together.val.cooperative = 1;
+  }
+  void* values[] = {&params};
+  cudaError_t error = cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), values);
+  if (*finished && error == cudaErrorCooperativeLaunchTooLarge) {  // not all SMs are this context's
+    cudaGetLastError();
+    *finished = false;
+    params.finish_columns = 0;
+    --config.numAttrs;
+    error = cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), values);
+  }
+  return error;
 }
 
 // launch(params) for each piece of the rows that one launch takes.
@@ -146,7 +217,8 @@ cudaError_t each_piece(const NormParams& params, const NormPlan& plan, const ops
     NormParams part = params;
     part.rows = static_cast<int32_t>(count);
     if (part.rstd) part.rstd += row * params.rstd_stride;
-    if (part.partials) part.partials += piece * plan.groups * problem.hidden;
+    if (part.slopes) part.slopes += row;
+    if (part.partials) part.partials += piece * plan.groups * params.partial_pitch;
     for (int i = 0; i < kNormTensors; ++i) {
       const brim_dtype dtype = i == kY || (i == kDx && problem.backward) || (i == kX && !problem.backward)
                                    ? problem.dtype
@@ -162,27 +234,21 @@ cudaError_t each_piece(const NormParams& params, const NormPlan& plan, const ops
   return error;
 }
 
-cudaError_t launch_finish(const brim_rms_norm_args& args, const ops::RmsNormProblem& problem,
-                          const NormPlan& plan, cudaStream_t stream) {
-  NormFinishParams p{static_cast<const float*>(args.workspace),
-                     static_cast<char*>(args.dweight.data),
-                     problem.hidden,
-                     plan.partials,
-                     problem.dweight_stride,
-                     args.dweight.dtype};
+cudaError_t launch_finish(const NormParams& params, const NormPlan& plan, cudaStream_t stream) {
   cudaLaunchConfig_t config{};
-  config.gridDim = dim3(static_cast<unsigned>((p.hidden + kNormFinishColumns - 1) / kNormFinishColumns));
-  config.blockDim = dim3(kNormFinishColumns, kNormFinishLanes);
+  config.gridDim = dim3(static_cast<unsigned>((params.hidden + kNormFinishColumns - 1) / kNormFinishColumns));
+  config.blockDim = dim3(kNormFinishThreads);
   config.stream = stream;
   cudaLaunchAttribute early{};  // its CTAs wait for the partials themselves
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
-  if (p.count > 0) {
+  if (params.partials_count > 0) {
     config.attrs = &early;
     config.numAttrs = 1;
   }
-  void* values[] = {&p};
-  return cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(norm_finish_kernel), values);
+  void* values[] = {const_cast<NormParams*>(&params)};
+  auto* const kernel = plan.shift > 1 ? norm_finish_kernel<true> : norm_finish_kernel<false>;
+  return cudaLaunchKernelExC(&config, reinterpret_cast<const void*>(kernel), values);
 }
 
 }  // namespace
@@ -194,12 +260,19 @@ Status launch_rms_norm(const char* op, const brim_rms_norm_args& args, const ops
   cudaError_t error = guard.error();
   const NormParams params = make_params(args, problem, plan);
   const auto stream = static_cast<cudaStream_t>(args.run.stream);
+  bool finished = false;
   if (error == cudaSuccess && plan.groups > 0)
     error = each_piece(params, plan, problem, [&](const NormParams& piece) {
-      return launch_rows(piece, plan, rows.device_index, stream);
+      NormParams slopes = piece;
+      slopes.makes_slopes = plan.blocks > 0;
+      if (slopes.makes_slopes)
+        if (const cudaError_t failed = launch_rows(slopes, plan, rows.device_index, stream, &finished);
+            failed != cudaSuccess)
+          return failed;
+      return launch_rows(piece, plan, rows.device_index, stream, &finished);
     });
-  if (error == cudaSuccess && problem.wants_dweight && problem.hidden > 0)
-    error = launch_finish(args, problem, plan, stream);
+  if (error == cudaSuccess && problem.wants_dweight && problem.hidden > 0 && !finished)
+    error = launch_finish(params, plan, stream);
   if (error == cudaSuccess) return core::success();
   char doing[256];
   std::snprintf(doing, sizeof doing, "launching on cuda:%d, rows %s", rows.device_index,

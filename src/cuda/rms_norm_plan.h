@@ -4,7 +4,8 @@
 // Three forms. "bulk" (Hopper and newer): bulk copies bring rows into shared memory; forward has a CTA a row, or a few
 // short rows; backward, and forward of long rows, have persistent CTAs, or clusters of them a row, with a ring of rows.
 // "rows": `lanes` threads hold a row in registers, several rows a CTA where they are short. "loop": a CTA goes over a
-// row twice, the second time through L2; it serves every length and stride. Each works on vectors of 16 bytes; where
+// row twice, the second time through L2, or with dweight over the rows and then over columns; it serves every length and
+// stride. Each works on vectors of 16 bytes; where
 // alignment or strides do not allow that, "bulk" on unaligned ones and the others on single elements. How a row is cut,
 // and with it the order of its sums, depends on its length, types, alignment and the chip, never on the number of rows.
 #pragma once
@@ -19,11 +20,13 @@
 
 namespace brim::cuda {
 
-inline constexpr int kNormLoopThreads = 512;
-inline constexpr int64_t kNormMostPartials = 10 << 20;   // bytes of workspace, about
-inline constexpr int64_t kNormMostRows = INT32_MAX / 2;  // of one launch
+inline constexpr int kNormLoopThreads = 512, kNormLoopBackwardThreads = 256;
+inline constexpr int64_t kNormMostRows =
+    (1 << 30) - 8;  // of one launch: all of which begin alike, see group_step
 inline constexpr int kNormMostLanes = 512;
-inline constexpr int kNormSlots = 3;  // of a ring, where an SM has several
+inline constexpr int kNormMostBarriers = 8;       // of a CTA's rows of more than a warp, one each
+inline constexpr int kNormSlots = 3;              // of a ring, where an SM has several
+inline constexpr int kNormRingBytes = 160 << 10;  // of one that has an SM for itself, about
 
 struct NormPlan {
   NormVariant variant;
@@ -33,18 +36,29 @@ struct NormPlan {
   int32_t groups;  // CTAs or clusters of them: each has the rows group, group + groups, .. times rows_per_cta
   int32_t share;   // elements of a row that one CTA of the cluster has
   int32_t slots;   // of a ring
+  int64_t
+      blocks;  // of columns: each group has a CTA for each, after a launch for all rows. Loop form with dweight
+  int32_t group_step;        // of a ring: what `groups` is a multiple of, where groups have several rows
   int32_t pitch, sum_pitch;  // bytes of shared memory for a share in dtype and in sum_dtype
   int32_t shared_bytes;
   int64_t launches;  // one unless there are more rows than a launch takes
   int64_t partials;  // rows of float32 sums of dweight in the workspace, `groups` a launch; 0: none
-  int32_t axes;      // of the rows
+  int32_t
+      shift;  // 1, or the elements of a vector between two of which a row of partials may begin, as its rows do
+  bool rows_overlap;       // within 16 bytes: of rows that begin anywhere
+  int32_t finish_columns;  // of dweight, that each CTA sums in the same launch; 0: another launch does
+  int32_t axes;            // of the rows
   Divider by[ops::kMostRowAxes];
 
   bool operator==(const NormPlan&) const = default;
 };
 
+// Floats from one row of partials to the next: each is whole vectors.
+constexpr int64_t norm_partial_pitch(const NormPlan& plan, int64_t hidden) {
+  return (hidden + plan.shift - 1 + 3) / 4 * 4;
+}
 constexpr int64_t norm_workspace_bytes(const NormPlan& plan, const ops::RmsNormProblem& p) {
-  return plan.partials * p.hidden * 4;
+  return (plan.partials * norm_partial_pitch(plan, p.hidden) + (plan.blocks ? p.rows : 0)) * 4;
 }
 
 // A launch has whole indices of one axis, and one index of each axis before that.
@@ -94,6 +108,41 @@ constexpr bool whole_vectors(const ops::RmsNormProblem& p, int elements) {
          (p.weight_dtype == BRIM_DTYPE_NONE || (p.weight_stride == 1 && p.weight_alignment >= 16));
 }
 
+// Of `rows` one a turn for each group: as many groups as `most`, or some fewer that leave less of the last turn empty. (On
+// clusters of two, 8192 x 16384 bf16 takes 198 us with 64 groups and 204 with 66, which need a turn for the last 8 rows.)
+constexpr int64_t even_groups(int64_t rows, int64_t most) {
+  if (rows <= most) return rows;
+  int64_t best = most;
+  const auto idle = [&](int64_t groups) { return (groups - rows % groups) % groups; };
+  for (int64_t groups = most - 1; groups >= most - most / 16; --groups)
+    if (idle(groups) < idle(best)) best = groups;
+  return best;
+}
+
+// What a CTA needs to sum columns of the partials, a row of them for each warp.
+constexpr int32_t finish_bytes(const NormPlan& plan) {
+  const int threads = plan.lanes * plan.rows_per_cta + (plan.slots ? 32 : 0);
+  return static_cast<int32_t>(ceil_div(threads, 32) * plan.finish_columns * 4);
+}
+
+// Whether all rows of each tensor begin at the same place within 16 bytes.
+constexpr bool rows_begin_alike(const ops::RmsNormProblem& p, int elements) {
+  bool alike = true;
+  each_tensor(p, [&](const ops::RowStrides& s) {
+    for (int i = 0; i < p.axes; ++i) alike &= s.axis[i] % elements == 0;
+  });
+  return alike;
+}
+
+// Whether rows of some tensor begin less than 16 bytes after others (8 elements: whatever the type).
+constexpr bool rows_overlap(const ops::RmsNormProblem& p) {
+  bool overlap = false;
+  each_tensor(p, [&](const ops::RowStrides& s) {
+    for (int i = 0; i < p.axes; ++i) overlap |= s.axis[i] < 8;
+  });
+  return overlap;
+}
+
 constexpr int64_t row_lanes(int64_t vectors, int64_t each) {
   const int64_t lanes = ceil_div(vectors, each);
   if (lanes > 32) return ceil_to(lanes, 32);
@@ -109,11 +158,11 @@ constexpr bool cut_rows(NormPlan& plan, int64_t hidden, const core::DeviceProps&
     const int64_t lanes = row_lanes(n, vectors);
     v.vectors = vectors;
     plan.lanes = static_cast<int32_t>(lanes);
-    plan.rows_per_cta = lanes <= 32 ? static_cast<int32_t>((!v.backward ? 128
-                                                            : v.add     ? 256
-                                                                        : 512) /
-                                                           lanes)
-                                    : 1;
+    // Backward a CTA an SM, since the fewer partials, the less to sum; but two rows do better in two CTAs.
+    const int64_t threads =
+        v.backward ? std::min<int64_t>(1024, device.registers_per_sm / norm_registers(v) & -128) : 128;
+    const int64_t most = lanes <= 32 ? threads : v.backward && lanes <= 256 ? kNormMostBarriers : 1;
+    plan.rows_per_cta = static_cast<int32_t>(std::clamp<int64_t>(threads / lanes, 1, most));
   };
   // Registers are given to four warps at a time.
   const auto fits = [&] {
@@ -130,7 +179,10 @@ constexpr bool cut_rows(NormPlan& plan, int64_t hidden, const core::DeviceProps&
     return (!two && fits()) || (take(2), fits());
   }
   // Four threads a short row and some dozens a longer one, each with some vectors, keep the memory busier than more threads
-  // with fewer vectors.
+  // with fewer vectors. 5 and 7 of them where that is exactly the row (2560, 3584, 5120): no thread loads for nothing.
+  for (int vectors : kNormForwardExact)
+    if (n % (32 * vectors) == 0 && n <= 128 * vectors)
+      if (take(vectors); fits()) return true;
   for (int vectors : kNormForwardVectors) {
     take(vectors);
     const int most = n <= 32 ? 4 : vectors == 8 ? kNormMostLanes : vectors == 4 ? 128 : v.add ? 256 : 32;
@@ -147,7 +199,7 @@ constexpr void cut_share(NormPlan& plan, int64_t hidden) {
   plan.share = static_cast<int32_t>(ceil_to(ceil_div(hidden, plan.cluster), 16));
   const auto pitch = [&](brim_dtype dtype) {
     return static_cast<int32_t>(
-        ceil_to(int64_t{plan.share} * core::element_size(dtype) + (v.single ? 32 : 0), 16));
+        ceil_to(int64_t{plan.share} * core::element_size(dtype) + (v.single ? kNormBytesAround : 0), 16));
   };
   plan.pitch = pitch(v.dtype);
   plan.sum_pitch = pitch(v.sum_dtype);
@@ -175,12 +227,16 @@ constexpr bool cut_ring(NormPlan& plan, const ops::RmsNormProblem& p, const core
   const int64_t loaded = p.hidden * ((v.add || !v.backward ? 1 : 2) * core::element_size(v.dtype) +
                                      (v.add ? v.backward ? 2 : 1 : 0) * core::element_size(v.sum_dtype));
   if (v.backward && loaded < kNormRingRowBytes) return false;
+  // The rows of a CTA begin alike: where those of the tensors do not, they do at every elements-th row of the one axis.
+  const int step = v.single && !rows_begin_alike(p, norm_elements(v)) ? norm_elements(v) : 1;
+  if (step > 1 && p.axes > 1) return false;
   for (plan.cluster = 1;; plan.cluster *= 2) {
     if (plan.cluster > kNormMostCluster) return false;
     cut_share(plan, p.hidden);
     const int slot = v.backward ? plan.pitch + plan.sum_pitch * (v.add ? 2 : 1)
                                 : plan.pitch + (v.add ? plan.sum_pitch : 0);
-    const int64_t vectors = ceil_div(plan.share, norm_elements(v));
+    const int64_t columns = std::min<int64_t>(plan.share, p.hidden);
+    const int64_t vectors = v.single ? columns / norm_elements(v) - 1 : ceil_div(columns, norm_elements(v));
     v.vectors = !v.backward       ? kNormForwardRingVectors
                 : v.single        ? kNormShiftedVectors
                 : vectors <= 1024 ? 2
@@ -190,13 +246,17 @@ constexpr bool cut_ring(NormPlan& plan, const ops::RmsNormProblem& p, const core
     if (plan.lanes > kNormRingThreads || 2 * slot > most ||
         ceil_to(plan.lanes + 32, 128) * norm_registers(v) > device.registers_per_sm)
       continue;
-    // More slots than a few help only where there is one CTA (8192 x 7168 bf16: 0.91 with 7, 0.84 with 3).
+    // More slots than a few help only where there is one CTA, and there up to some bytes on their way (8192 x 7168 bf16,
+    // 28 KiB a slot: 100 us with 3, 89 with 5 or 6; x 16384 with an add, 48 KiB: 255 with 3, 263 with 4).
     const auto take = [&](int64_t slots) {
       plan.slots = static_cast<int32_t>(std::clamp<int64_t>(most / slot, 2, slots));
       plan.shared_bytes = plan.slots * slot;
     };
     take(kNormSlots);
-    if (norm_resident(plan, device) <= device.sm_count) take(kNormMostSlots);
+    const int64_t resident = norm_resident(plan, device);
+    plan.group_step = step;
+    if (v.single && resident / plan.cluster < norm_elements(v)) return false;
+    if (resident <= device.sm_count) take(std::clamp(kNormRingBytes / slot, kNormSlots, kNormMostSlots));
     return true;
   }
 }
@@ -218,8 +278,10 @@ constexpr bool cut_bulk_forward(NormPlan& plan, const ops::RmsNormProblem& p,
   plan.cluster = 1;
   cut_share(plan, p.hidden);
   const int64_t vectors = ceil_div(plan.share, norm_elements(v));
-  plan.lanes =
-      static_cast<int32_t>(std::clamp<int64_t>(ceil_to(ceil_div(vectors, kNormBulkVectors), 32), 32, 512));
+  const auto lanes = [](int64_t n) { return static_cast<int32_t>(std::clamp<int64_t>(n, 32, 512)); };
+  plan.lanes = lanes(ceil_to(ceil_div(vectors, kNormBulkVectors), 32));
+  if (v.single)  // more registers: warps by fours, as these are given
+    for (plan.lanes = 32; plan.lanes < lanes(vectors / (kNormBulkVectors + 1)); plan.lanes *= 2) {}
   plan.rows_per_cta = 1;
   if (bytes < kNormBulkTileBytes)
     plan.rows_per_cta = static_cast<int32_t>(ceil_div(kNormBulkTileBytes, bytes));
@@ -243,7 +305,7 @@ inline NormPlan plan_rms_norm(const ops::RmsNormProblem& p, const core::DevicePr
        false,
        0};
   v.single = !whole_vectors(p, norm_elements(v));
-  plan.launches = 1;
+  plan.launches = plan.shift = 1;
   const NormPieces pieces = norm_pieces(p);
   if (p.rows > kNormMostRows) {
     for (int i = 0; i < pieces.axis; ++i) plan.launches *= p.sizes[i];
@@ -251,7 +313,8 @@ inline NormPlan plan_rms_norm(const ops::RmsNormProblem& p, const core::DevicePr
   }
   const auto may = [&](NormForm form) { return p.hidden > 0 && (!only || *only == form); };
   const NormPlan none = plan;
-  const bool bulk = may(NormForm::bulk) && device.compute_capability >= 90 && whole_rows(p);
+  const bool bulk = may(NormForm::bulk) && device.compute_capability >= 90 && whole_rows(p) &&
+                    (p.weight_dtype == BRIM_DTYPE_NONE || p.hidden == 1 || p.weight_stride == 1);
   const auto cut = [&] {
     // Rows in registers where their threads have hardly anything to spare: shared memory wastes nothing.
     plan.cluster = 1;
@@ -270,10 +333,13 @@ inline NormPlan plan_rms_norm(const ops::RmsNormProblem& p, const core::DevicePr
   if (!cut()) {
     plan = none;
     v.form = NormForm::loop;
-    plan.lanes = static_cast<int32_t>(
-        std::clamp<int64_t>(ceil_to(ceil_div(p.hidden, norm_elements(v)), 32), 32, kNormLoopThreads));
+    plan.lanes =
+        static_cast<int32_t>(std::clamp<int64_t>(ceil_to(ceil_div(p.hidden, norm_elements(v)), 32), 32,
+                                                 v.backward ? kNormLoopBackwardThreads : kNormLoopThreads));
     plan.rows_per_cta = plan.cluster = 1;
+    if (p.wants_dweight && p.has_dy) plan.blocks = ceil_div(p.hidden, int64_t{plan.lanes} * norm_elements(v));
   }
+  if (v.form == NormForm::bulk && v.single) plan.rows_overlap = rows_overlap(p);
   plan.axes = p.axes;
   for (int i = 1; i < p.axes; ++i)
     plan.by[i] = Divider(static_cast<uint32_t>(std::clamp<int64_t>(p.sizes[i], 1, INT32_MAX)));
@@ -281,16 +347,24 @@ inline NormPlan plan_rms_norm(const ops::RmsNormProblem& p, const core::DevicePr
     plan.shared_bytes = static_cast<int32_t>(plan.rows_per_cta * p.hidden * 4);
 
   int64_t groups = ceil_div(std::min(p.rows, kNormMostRows), plan.rows_per_cta);
-  if (p.backward || plan.slots) {
+  if (plan.slots || plan.blocks || (p.backward && v.form == NormForm::rows)) {
     // All CTAs on the SMs at once, each with a share of the rows, backward with one row of sums of dweight.
-    groups = std::min(groups, std::max<int64_t>(norm_resident(plan, device) / plan.cluster, 1));
-    if (p.wants_dweight) {
-      if (v.form == NormForm::loop)  // beyond the registers
-        groups = std::min(groups, std::max<int64_t>(kNormMostPartials / (p.hidden * 4 + 1), 1));
-      plan.partials = p.has_dy ? groups * plan.launches : 0;
-    }
+    int64_t most = std::max<int64_t>(norm_resident(plan, device) / plan.cluster, 1);
+    if (plan.blocks) most = ceil_div(most, plan.blocks);
+    if (plan.slots) most = most / plan.group_step * plan.group_step;
+    groups = plan.slots && plan.cluster > 1 && plan.group_step == 1 ? even_groups(groups, most)
+                                                                    : std::min(groups, most);
+    if (p.wants_dweight && p.has_dy) plan.partials = groups * plan.launches;
+    if (plan.slots && v.single && v.backward) plan.shift = norm_elements(v);
   }
   plan.groups = static_cast<int32_t>(std::min<int64_t>(groups, INT32_MAX / plan.cluster));
+  if (plan.partials > 0 && plan.launches == 1 && v.form != NormForm::loop) {
+    const int64_t ctas = groups * plan.cluster;
+    int columns = kNormFinishLeast;
+    while (columns < kNormFinishMost && columns * ctas < p.hidden && plan.shift == 1) columns *= 2;
+    if (2 * columns * ctas >= p.hidden) plan.finish_columns = columns;  // in two turns at most
+    plan.shared_bytes = std::max(plan.shared_bytes, finish_bytes(plan));
+  }
   return plan;
 }
 

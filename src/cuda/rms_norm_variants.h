@@ -13,16 +13,20 @@ enum class NormForm : uint8_t { rows, loop, bulk };
 
 inline constexpr int kNormMostCluster = 8;  // the portable limit
 // Vectors of a thread: those of its row in registers, or of its sums for dweight.
-inline constexpr int kNormForwardVectors[] = {2, 4, 8};
+inline constexpr int kNormForwardVectors[] = {2, 4, 8}, kNormForwardExact[] = {5, 7};
 inline constexpr int kNormBackwardVectors[] = {1, 2};
 inline constexpr int kNormRingVectors[] = {2, 4}, kNormForwardRingVectors = 4;
 inline constexpr int kNormShiftedVectors = 2;  // backward, of rows that begin anywhere
 inline constexpr int kNormForwardSingles = 8, kNormBackwardSingles = 4;  // single elements
 inline constexpr int kNormRingThreads = 512;  // that sum and write, at most; one warp more loads
 inline constexpr int kNormMostSlots = 8;
+// Of shared memory, around a row that begins anywhere, for its place and for what unaligned loads read too much.
+inline constexpr int kNormBytesAround = 48;
 // Of shared memory, of a CTA of the bulk form besides its slots: no less than it takes.
 inline constexpr int kNormStaticBytes = 3584;
-inline constexpr int kNormFinishColumns = 32, kNormFinishLanes = 32;  // of a CTA that sums partials
+// Columns of the partials that a CTA sums: in the launch that wrote them, and in one of its own.
+inline constexpr int kNormFinishLeast = 32, kNormFinishMost = 128;
+inline constexpr int kNormFinishColumns = 32, kNormFinishThreads = 512;
 
 // Every kernel that is built.
 struct NormVariant {
@@ -50,6 +54,8 @@ constexpr void each_variant(Add&& add) {
     for (bool backward : {false, true}) {
       v.backward = backward;
       for (int vectors : kNormForwardVectors)
+        if (!backward) take(NormForm::rows, false, vectors);
+      for (int vectors : kNormForwardExact)
         if (!backward) take(NormForm::rows, false, vectors);
       for (int vectors : kNormBackwardVectors)
         if (backward) take(NormForm::rows, false, vectors);
@@ -92,24 +98,18 @@ inline constexpr auto kNormVariants = [] {
 
 namespace norm_plan_detail {
 
-inline constexpr int kKeys = 3 * 2 * 3 * 3 * 2 * 2 * 2 * 5;
+inline constexpr int kKeys = 3 * 2 * 3 * 3 * 2 * 2 * 2 * 9;
 // One for each variant that could be built; -1 for what could not.
 constexpr int variant_key(const NormVariant& v) {
   const auto type = [](brim_dtype t) {
     return t == BRIM_FLOAT32 ? 0 : t == BRIM_BFLOAT16 ? 1 : t == BRIM_FLOAT16 ? 2 : -1;
   };
-  const int vectors = v.vectors == 0   ? 0
-                      : v.vectors == 1 ? 1
-                      : v.vectors == 2 ? 2
-                      : v.vectors == 4 ? 3
-                      : v.vectors == 8 ? 4
-                                       : -1;
-  if (type(v.dtype) < 0 || type(v.weight_dtype) < 0 || vectors < 0) return -1;
+  if (type(v.dtype) < 0 || type(v.weight_dtype) < 0 || v.vectors < 0 || v.vectors > 8) return -1;
   if (v.sum_dtype != v.dtype && v.sum_dtype != BRIM_FLOAT32) return -1;
   int key = type(v.dtype) * 2 + (v.sum_dtype != v.dtype);
   key = (key * 3 + type(v.weight_dtype)) * 3 + static_cast<int>(v.form);
   key = ((key * 2 + v.add) * 2 + v.backward) * 2 + v.single;
-  return key * 5 + vectors;
+  return key * 9 + v.vectors;
 }
 
 inline constexpr auto kIndexOfKey = [] {
@@ -143,17 +143,16 @@ constexpr int norm_registers(NormForm form, bool add, bool wide, bool backward, 
   if (form == NormForm::bulk) {
     // For Blackwell the compiler needs some more.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
-    if (!backward && vectors == 0) return 48 + 8 * more + (single ? 24 : 0);
+    if (!backward && vectors == 0) return 48 + (more ? 24 + 8 * more : 0) + (single ? 16 : 0);
 #endif
-    if (!backward) return vectors == 0 ? 40 + 8 * more + (single ? 24 : 0) : single ? 96 : 72;
-    if (single) return 104 + 8 * more;
+    if (!backward) return vectors == 0 ? 40 + 8 * more + (single ? 16 : 0) : single ? 112 : 72;
     const int columns = vectors * elements;
     return columns <= 8 ? 64 + 8 * more : columns <= 16 ? 80 + (more ? 8 + 8 * more : 0) : 120;
   }
-  if (form == NormForm::loop) return backward ? 80 : 48;
+  if (form == NormForm::loop) return backward ? 80 + 8 * more : 48;
   if (single) return backward ? 96 : 80;
   if (backward) return vectors == 1 ? 64 + 16 * more : 112 + 16 * more + (more > 1 ? 8 : 0);
-  if (vectors == 8) return 128 + 48 * more;
+  if (vectors > 4) return 48 + 10 * vectors + 8 * more * (vectors - 2);
   return vectors == 2 ? 56 + 8 * more : 88 + 16 * more;
 }
 constexpr int norm_registers(const NormVariant& v) {

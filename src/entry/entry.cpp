@@ -147,6 +147,18 @@ Status describe_plan_on(brim_op op, const void* args, const core::DeviceProps& d
   return describe(op, args, &device, text, size);
 }
 
+Status prepare(brim_op op, const void* args, Prepared* call) {
+  *call = {op, nullptr, 0};
+  return with_op(op, args, [&](const Slot& slot, const void* a) {
+    call->slot = &slot;
+    return slot.workspace ? slot.workspace(a, &call->workspace_bytes) : success();
+  });
+}
+
+Status run(const Prepared& call, const void* args) {
+  return no_throw(kNames[call.op], [&] { return call.slot->run(args); });
+}
+
 const char* op_name(brim_op op) { return kNames[op]; }
 const char* op_family(brim_op op) { return kFamilies[op]; }
 const char* op_mode(brim_op op) { return kModes[op]; }
@@ -186,10 +198,10 @@ brim_status brim_describe_plan(brim_op op, const void* args, char* text, size_t 
 
 brim_status brim_workspace_size(brim_op op, const void* args, size_t* bytes) {
   if (!bytes) return failure(BRIM_INVALID_ARGUMENT, "brim_workspace_size: bytes is null");
-  *bytes = 0;
-  return brim::entry::with_op(op, args, [&](const brim::core::Slot& slot, const void* a) {
-    return slot.workspace ? slot.workspace(a, bytes) : success();
-  });
+  brim::entry::Prepared call;
+  const brim_status status = brim::entry::prepare(op, args, &call);
+  *bytes = call.workspace_bytes;
+  return status;
 }
 
 brim_status brim_backend_status(brim_backend backend) {

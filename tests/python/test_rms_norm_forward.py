@@ -87,7 +87,8 @@ def test_28_strides(device, name, dtype):
     x = dict(views(device, dtype))[name]
     weight = torch.randn(128, device=device).to(dtype)[::2]
     kept = x.clone()
-    far = 3 if dtype == torch.float32 else 2  # a row may be summed in another order
+    # A row may be summed in another order: by up to 18 roundings against 7, of which rstd feels half; then two more.
+    far = 6 if dtype == torch.float32 else 2
     assert ulps(brim.rms_norm(x, weight), brim.rms_norm(x.contiguous(), weight.contiguous())).max() <= far
     y, total = brim.add_rms_norm(x, x, weight)
     assert torch.equal(total, x + x)

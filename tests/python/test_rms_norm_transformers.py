@@ -31,15 +31,17 @@ def theirs_and_ours(name, width, device, dtype, kind=brim.RMSNorm):
     return theirs, ours
 
 
-# The largest distance in ulps, and the share of elements that may differ. A sum taken in another order may round
-# x * rstd to the neighbour, which the weight can make 2 ulps of; float16 keeps more digits, so there it is seen.
-LIMITS = {torch.float32: (8, 1), torch.bfloat16: (1, 1e-4), torch.float16: (2, 1e-3)}
+# The largest distance in ulps, and the shares of elements that may differ at all and by more than one. A sum taken in
+# another order may round x * rstd to the neighbour, which the weight can make 2 ulps of; float16 keeps more digits, so
+# there it is seen more often.
+LIMITS = {torch.float32: (8, 1, 1), torch.bfloat16: (2, 1e-4, 1e-5), torch.float16: (2, 1e-3, 1e-3)}
 
 
 def assert_hardly_differs(got, want):
     distance = oracle.ulps(got.detach(), want.detach())
-    ulps, share = LIMITS[got.dtype]
-    assert distance.max() <= ulps and (distance != 0).double().mean() <= share
+    ulps, share, far_share = LIMITS[got.dtype]
+    assert distance.max() <= ulps
+    assert (distance != 0).double().mean() <= share and (distance > 1).double().mean() <= far_share
 
 
 @pytest.mark.parametrize("dtype", oracle.NARROW)

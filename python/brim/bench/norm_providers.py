@@ -125,8 +125,8 @@ class LigerTritonAdd(LigerTriton):
         return self._made(t)[:2]
 
     def backward(self, t):
-        _, total, rstd, block, warps, casting = self._made(t)
-        arguments = t.dy, t.dsum, total, t.weight, rstd, 0.0, casting, block, warps, False, *self._more
+        _, total, rstd, *launch, casting = self._made(t)
+        arguments = t.dy, t.dsum, total, t.weight, rstd, 0.0, casting, *launch, False, *self._more
         return lambda: self.ops.fused_add_rms_norm_backward(*arguments)
 
     def differentiable(self, t):

@@ -23,13 +23,23 @@ struct NormParams {
   int32_t groups;  // see NormPlan, also below
   float inverse_hidden, eps, offset;
   bool round_xhat, saves_rstd, has_dy, has_dsum, wants_dx, wants_dresidual, wants_partials;
-  bool weight_whole;  // whole vectors of weights
   const char* weight;
   float* rstd;
   int64_t weight_stride, rstd_stride;
   NormTensor tensor[kNormTensors];
   int32_t cluster, share, slots, pitch, sum_pitch;
   float* partials;
+  float* slopes;      // of the loop form: rstd^2 * mean(m * xhat) of each row
+  bool makes_slopes;  // its first launch
+  bool rows_overlap;  // some rows begin less than 16 bytes after others
+  // Where rows begin anywhere, so do the partials: row i at (partial_off + i * partial_step) & partial_mask.
+  int32_t partial_off, partial_step, partial_mask;
+  int64_t partial_pitch;   // floats from one row of partials to the next
+  int32_t partials_count;  // rows of them
+  char* dweight;
+  int64_t dweight_stride;
+  brim_dtype dweight_dtype;
+  int32_t finish_columns;         // that a CTA sums after the whole grid's last row; 0: none
   Divider by[ops::kMostRowAxes];  // the rows' further axes
   int64_t inner[kNormTensors][ops::kMostRowAxes];
 };
@@ -94,13 +104,24 @@ __device__ __forceinline__ void norm_store(char* at, const Elements<T, N>& e) {
   store_parts<kBytes>(e.raw, [=](int i, const auto& part) { store<kPartBytes<kBytes>>(at + 16 * i, part); });
 }
 
-// The first `left` elements, or all; where kShifted at any address and by all lanes of a warp, one after another.
-template <class T, int N, bool kShifted>
-__device__ __forceinline__ void norm_put(char* at, const Elements<T, N>& e, int left) {
-  if constexpr (kShifted)
-    unaligned_store<T, Elements<T, N>::kBytes>(at, e.raw, left);
-  else
+// The same where it may begin between vectors, if kApart.
+template <class T, int N, bool kApart>
+__device__ __forceinline__ void norm_put(char* at, const Elements<T, N>& e) {
+  if constexpr (!kApart || N == 1) {
     norm_store<T, N>(at, e);
+  } else if (reinterpret_cast<uintptr_t>(at) % kPartBytes<N * sizeof(T)> == 0) {
+    norm_store<T, N>(at, e);
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      Raw<sizeof(T)> one;
+      if constexpr (sizeof(T) == 2)
+        one.word[0] = static_cast<uint16_t>(i % 2 ? e.raw.word[i / 2] >> 16 : e.raw.word[i / 2] & 0xffffu);
+      else
+        one.word[0] = e.raw.word[i];
+      store<sizeof(T)>(at + i * static_cast<int>(sizeof(T)), one);
+    }
+  }
 }
 
 template <class T, int N>
@@ -117,22 +138,14 @@ __device__ __forceinline__ Elements<W, N> norm_load_weight(const NormParams& p, 
   const char* at = p.weight + (N == 1 ? column * p.weight_stride : column) * static_cast<int64_t>(sizeof(W));
   return {load_constant<kBytes>(at)};
 }
-// The same of the first `left` columns, or all, wherever the weight is and however its elements lie.
+// The same wherever they begin, of a weight that has no gaps and N columns more. Its first piece may begin before the weight,
+// which then is not where its allocation begins.
 template <class W, int N>
-__device__ __forceinline__ Elements<W, N> norm_load_weight(const NormParams& p, int64_t column, int left) {
-  if (p.weight_whole && left >= N) return norm_load_weight<W, N>(p, column);
-  Elements<W, N> e{};
-  if (!p.weight) return e;
-#pragma unroll
-  for (int i = 0; i < N; ++i) {
-    if (i >= left) continue;
-    const Elements<W, 1> one = norm_load_weight<W, 1>(p, column + i);
-    if constexpr (sizeof(W) == 2)
-      e.raw.word[i / 2] |= static_cast<uint32_t>(one.raw.word[0]) << (i % 2 * 16);
-    else
-      e.raw.word[i] = one.raw.word[0];
-  }
-  return e;
+__device__ __forceinline__ Elements<W, N> norm_load_unaligned_weight(const NormParams& p, int64_t column) {
+  if (!p.weight) return {};
+  return {unaligned_load<W, N * sizeof(W)>(
+      p.weight + column * static_cast<int64_t>(sizeof(W)),
+      [](const char* piece) { return load_constant<kPartBytes<N * sizeof(W)>>(piece); })};
 }
 // What x * rstd is multiplied by.
 template <class W, int N>
@@ -140,8 +153,8 @@ __device__ __forceinline__ float norm_factor(const NormParams& p, const Elements
   return p.weight ? p.offset + w[i] : 1;
 }
 
-// What the threads of a row add up to, for all of them, always in the same order. Called by all threads of a CTA alike.
-// `shared`: for two calls in turn, so that one barrier a call is enough.
+// What the threads of a row add up to, for all of them, always in the same order. Called by all threads of a CTA alike, or,
+// where kApart, of a row. `shared`: for two calls in turn, so that one barrier a call is enough.
 struct NormShared {
   float warps[2][32];
 };
@@ -150,6 +163,7 @@ __device__ __forceinline__ float norm_warp_sum(float x) {
   for (int step = 1; step < 32; step *= 2) x += __shfl_xor_sync(0xffffffffu, x, step);
   return x;
 }
+template <bool kApart = false>
 __device__ __forceinline__ float norm_sum(float x, NormShared& shared, int turn) {
   const int lanes = blockDim.x;
 #pragma unroll
@@ -159,7 +173,10 @@ __device__ __forceinline__ float norm_sum(float x, NormShared& shared, int turn)
   const int count = lanes / 32, lane = threadIdx.x % 32;
   float* const warps = shared.warps[turn] + threadIdx.y * count;
   if (lane == 0) warps[threadIdx.x / 32] = x;
-  __syncthreads();
+  if (!kApart || blockDim.y == 1)
+    __syncthreads();
+  else
+    asm volatile("bar.sync %0, %1;" ::"r"(1 + threadIdx.y), "r"(lanes) : "memory");
   return norm_warp_sum(lane < count ? warps[lane] : 0);
 }
 
