@@ -25,9 +25,9 @@ build_half() {
   du -sh .gpu
 }
 
-# part <name> <seconds> <command>...: runs it under a limit, into <name>.log, and notes how it went.
+# part <name> <seconds> <command>...: runs it under a limit, into <name>.log, and notes how it went. What is not timed may run
+# beside others, in the background.
 budget=${BUDGET:-525} # seconds for everything
-parts=() broken=()
 part() {
   local name=$1 limit=$2 began=$SECONDS rc word
   shift 2
@@ -44,13 +44,9 @@ part() {
       *) word="failed ($rc)" ;;
     esac
   fi
-  parts+=("$(printf '%-22s %-16s %4d s  %s' "$name" "$word" $((SECONDS - began)) "$(tail -n 1 "$out/$name.log" 2>/dev/null | cut -c1-90)")")
-  echo "${parts[-1]}"
-  [ $rc = 0 ] || { failed=1 && broken+=("$name"); }
+  printf '%-24s %-16s %4d s  %s\n' "$name" "$word" $((SECONDS - began)) "$(tail -n 1 "$out/$name.log" 2>/dev/null | cut -c1-90)" | tee -a "$out/parts.txt"
+  [ $rc = 0 ] || echo "$name" >>"$out/broken.txt"
 }
-
-# RoPE's directions share their kernels; the norms' backward has rings, sums and hand-overs of its own.
-sanitized_mode() { [ "$1" = rope ] && echo forward || echo backward; }
 
 # Beside the libraries in $BRIM_PEERS. CUTLASS's Python DSL lies deeper, where a .pth file would find it.
 peers() {
@@ -81,15 +77,25 @@ norm_parts() {
   for dtype in bfloat16 float16 float32; do
     part "bench-$op-$dtype" 120 "$brim" bench --backend cuda --op "$op" --dtype $dtype --quick --json "$out/$op-$device-$dtype.json"
   done
-  [ -z "${BRIM_PEERS:-}" ] || peers "peers-$op" 150 python3 -m brim.bench --op "$op" --time 130 --json "$out/$op-peers-$device.json"
+  [ -z "${BRIM_PEERS:-}" ] || norm_peers "$op" "" 8192 4096 1024 8192
 }
-rms_norm_parts() { norm_parts rms_norm; }
+# norm_peers <op> <of the name> <rows> <hidden>...
+norm_peers() {
+  local op=$1 name=$2 rows=$3
+  shift 3
+  peers "peers-$op$name" 110 python3 -m brim.bench --op "$op" --rows "$rows" --hidden "$@" --quick --compile --time 70 --json "$out/$op-peers$name-$device.json"
+}
+rms_norm_parts() {
+  norm_parts rms_norm
+  [ -z "${BRIM_PEERS:-}" ] || norm_peers rms_norm -heads 262144 128
+  [ -z "${BRIM_PEERS:-}" ] || norm_peers rms_norm -long 2048 65536
+}
 add_rms_norm_parts() { norm_parts add_rms_norm; }
 
 run_half() {
   out=${1:-${OUT:-gpu_out}}
   mkdir -p "$out"
-  failed=0
+  rm -f "$out/parts.txt" "$out/broken.txt"
   ldconfig -p | grep -q libgomp.so.1 || export LD_LIBRARY_PATH=$PWD/.gpu/lib:${LD_LIBRARY_PATH:-}
   export PYTHONPATH=$PWD/.gpu/python PYTHONDONTWRITEBYTECODE=1
   brim=.gpu/bin/brim
@@ -106,33 +112,36 @@ run_half() {
     "${op}_parts"
     names+="${names:+ or }$op"
   done
-  # The tests on CPU tensors run in CI.
-  part pytest 100 python3 -m pytest tests/python -k "cuda and ($names)" -q -rs --tb=short -p no:cacheprovider
-  if command -v compute-sanitizer >/dev/null; then
-    for op in "${ops[@]}"; do
-      part "memcheck-$op" 60 compute-sanitizer --tool memcheck --error-exitcode 9 $brim check --backend cuda --op "$op"
-      for tool in racecheck initcheck synccheck; do
-        part "$tool-$op" 60 compute-sanitizer --tool $tool --error-exitcode 9 $brim check --backend cuda --op "$op" --mode "$(sanitized_mode "$op")"
-      done
-    done
-  else
-    echo "compute-sanitizer is not here"
-    failed=1
-  fi
+  # What is not timed, all at once. The tests on CPU tensors run in CI.
+  part pytest 150 python3 -m pytest tests/python -k "cuda and ($names)" -q -rs --tb=short -p no:cacheprovider &
+  command -v compute-sanitizer >/dev/null || echo "compute-sanitizer is not here" | tee -a "$out/broken.txt"
+  local mode
   for op in "${ops[@]}"; do
-    part "check-cpu-$op" 60 $brim check --backend cpu --op "$op" --json "$out/check-cpu-$op.json"
-    part "check-large-$op" 100 $brim check --backend cuda --op "$op" --large --json "$out/check-large-$op.json"
+    mode=()
+    [ "$op" != rope ] || mode=(--mode forward) # its directions share their kernels
+    if command -v compute-sanitizer >/dev/null; then
+      part "memcheck-$op" 150 compute-sanitizer --tool memcheck --error-exitcode 9 $brim check --backend cuda --op "$op" &
+      for tool in racecheck initcheck synccheck; do
+        part "$tool-$op" 150 compute-sanitizer --tool $tool --error-exitcode 9 $brim check --backend cuda --op "$op" "${mode[@]}" &
+      done
+    fi
+    part "check-cpu-$op" 150 $brim check --backend cpu --op "$op" --json "$out/check-cpu-$op.json" &
+  done
+  wait
+  for op in "${ops[@]}"; do
+    part "check-large-$op" 150 $brim check --backend cuda --op "$op" --large --json "$out/check-large-$op.json"
   done
 
-  for name in "${broken[@]}"; do
+  local name
+  [ ! -e "$out/broken.txt" ] || while read -r name; do
     echo
     echo "==== the end of $name.log"
     tail -n 15 "$out/$name.log" 2>/dev/null | cut -c1-200
-  done
+  done <"$out/broken.txt"
   echo
   echo "==== $device, $SECONDS s"
-  printf '%s\n' "${parts[@]}"
-  exit $failed
+  cat "$out/parts.txt"
+  [ ! -e "$out/broken.txt" ]
 }
 
 case "${1:-}" in

@@ -5,9 +5,9 @@
 // short rows; backward, and forward of long rows, have persistent CTAs, or clusters of them a row, with a ring of rows.
 // "rows": `lanes` threads hold a row in registers, several rows a CTA where they are short. "loop": a CTA goes over a
 // row twice, the second time through L2, or with dweight over the rows and then over columns; it serves every length and
-// stride. Each works on vectors of 16 bytes; where
-// alignment or strides do not allow that, "bulk" on unaligned ones and the others on single elements. How a row is cut,
-// and with it the order of its sums, depends on its length, types, alignment and the chip, never on the number of rows.
+// stride. Each works on vectors of 16 bytes. Where alignment or strides do not allow that, "bulk" on those of memory with
+// single columns at a row's ends, and the others on single elements. How a row is cut, and with it the order of its sums,
+// depends on its length, types, alignment and the chip, never on the number of rows.
 #pragma once
 
 #include <algorithm>
@@ -21,8 +21,7 @@
 namespace brim::cuda {
 
 inline constexpr int kNormLoopThreads = 512, kNormLoopBackwardThreads = 256;
-inline constexpr int64_t kNormMostRows =
-    (1 << 30) - 8;  // of one launch: all of which begin alike, see group_step
+inline constexpr int64_t kNormMostRows = (1 << 30) - 8;  // of one launch; whole group_steps
 inline constexpr int kNormMostLanes = 512;
 inline constexpr int kNormMostBarriers = 8;       // of a CTA's rows of more than a warp, one each
 inline constexpr int kNormSlots = 3;              // of a ring, where an SM has several
@@ -36,17 +35,15 @@ struct NormPlan {
   int32_t groups;  // CTAs or clusters of them: each has the rows group, group + groups, .. times rows_per_cta
   int32_t share;   // elements of a row that one CTA of the cluster has
   int32_t slots;   // of a ring
-  int64_t
-      blocks;  // of columns: each group has a CTA for each, after a launch for all rows. Loop form with dweight
   int32_t group_step;        // of a ring: what `groups` is a multiple of, where groups have several rows
+  int64_t blocks;            // loop form with dweight: of columns, each of which has a CTA in each group
   int32_t pitch, sum_pitch;  // bytes of shared memory for a share in dtype and in sum_dtype
   int32_t shared_bytes;
   int64_t launches;  // one unless there are more rows than a launch takes
   int64_t partials;  // rows of float32 sums of dweight in the workspace, `groups` a launch; 0: none
-  int32_t
-      shift;  // 1, or the elements of a vector between two of which a row of partials may begin, as its rows do
-  bool rows_overlap;       // within 16 bytes: of rows that begin anywhere
-  int32_t finish_columns;  // of dweight, that each CTA sums in the same launch; 0: another launch does
+  int32_t shift;  // places where a row of partials may begin, as its rows do: 1, or the elements of a vector
+  bool rows_overlap;       // rows that begin anywhere: some less than 16 bytes after others
+  int32_t finish_columns;  // of dweight that a CTA sums at a time, in this launch; 0: another one does
   int32_t axes;            // of the rows
   Divider by[ops::kMostRowAxes];
 

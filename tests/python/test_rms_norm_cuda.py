@@ -83,7 +83,9 @@ def test_100_work_goes_to_the_current_stream():
     x, r, weight = inputs(torch.float32)
     dy = torch.zeros_like(x)
     full = lambda v: torch.full_like(x, v).requires_grad_()
-    want = step(full(1.0), full(2.0), weight, full(3.0).detach(), full(3.0).detach())
+    # With leaves of its own: autograd adds the gradients of one up on the stream where it was first used.
+    own = weight.detach().requires_grad_()
+    want = step(full(1.0), full(2.0), own, full(3.0).detach(), full(3.0).detach())
     side, default = torch.cuda.Stream(), torch.cuda.default_stream()
     torch.cuda.synchronize()
     for _ in range(50):

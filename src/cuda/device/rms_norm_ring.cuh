@@ -27,6 +27,8 @@ struct NormRingThread {
   char* const slots;
   const int rank, begin, count;  // of a row: this CTA's columns
   NormGrid<N, kShifted> grid;    // the same for all its rows
+  bool whole = true;             // whether all that is read fits it
+  uint32_t places = 0;           // within 16 bytes, of what is read, 4 bits each
 
   __device__ __forceinline__ NormRingThread(const NormParams& params, NormRing& r, char* memory)
       : p(params),
@@ -54,9 +56,6 @@ struct NormRingThread {
       use(v, grid.column(vector));
     }
   }
-
-  bool whole = true;    // whether all that is read fits it
-  uint32_t places = 0;  // within 16 bytes, of what is read, 4 bits each
 
   // use(column, true) for this thread's column beside the vectors, or use(0, false): by the first warp, of which all go on.
   template <class Use>
