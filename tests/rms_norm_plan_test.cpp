@@ -263,7 +263,7 @@ TEST(RmsNormPlan, TakesTheBestFormOnAnH200) {
   EXPECT_STREQ(form(false, 262144, 128), "rows");
   EXPECT_STREQ(form(false, 8192, 4096), "rows");
   EXPECT_STREQ(form(false, 8192, 5120), "rows");
-  EXPECT_STREQ(form(false, 8192, 4608), "bulk");
+  EXPECT_STREQ(form(false, 8192, 2304), "bulk");
   EXPECT_STREQ(form(false, 2048, 65536), "bulk");
   EXPECT_STREQ(form(false, 8192, 4097), "bulk");
   EXPECT_STREQ(form(false, 8192, 4096, 2), "bulk");

@@ -175,14 +175,16 @@ constexpr bool cut_rows(NormPlan& plan, int64_t hidden, const core::DeviceProps&
     const bool two = v.add && (plan.lanes <= 32 || plan.lanes > 256);
     return (!two && fits()) || (take(2), fits());
   }
-  // Four threads a short row and some dozens a longer one, each with some vectors, keep the memory busier than more threads
-  // with fewer vectors. 5 and 7 of them where that is exactly the row (2560, 3584, 5120): no thread loads for nothing.
-  for (int vectors : kNormForwardExact)
-    if (n % (32 * vectors) == 0 && n <= 128 * vectors)
-      if (take(vectors); fits()) return true;
+  // A few threads a short row and some dozens a longer one, each with some vectors, keep the memory busier than more threads
+  // with fewer vectors.
   for (int vectors : kNormForwardVectors) {
     take(vectors);
-    const int most = n <= 32 ? 4 : vectors == 8 ? kNormMostLanes : vectors == 4 ? 128 : v.add ? 256 : 32;
+    const bool wide_weight = core::element_size(v.weight_dtype) > core::element_size(v.dtype);
+    const int most = n <= 16        ? 4
+                     : n <= 32      ? 8
+                     : vectors == 8 ? kNormMostLanes
+                     : vectors == 4 ? (v.add || wide_weight ? 128 : 224)
+                                    : (v.add ? 256 : 32);
     if (plan.lanes <= most && fits()) return true;
   }
   return false;
@@ -235,7 +237,7 @@ constexpr bool cut_ring(NormPlan& plan, const ops::RmsNormProblem& p, const core
     const int64_t columns = std::min<int64_t>(plan.share, p.hidden);
     const int64_t vectors = v.single ? columns / norm_elements(v) - 1 : ceil_div(columns, norm_elements(v));
     v.vectors = !v.backward       ? kNormForwardRingVectors
-                : v.single        ? kNormShiftedVectors
+                : v.single        ? norm_shifted_vectors(v.add)
                 : vectors <= 1024 ? 2
                                   : 4;
     plan.lanes = static_cast<int32_t>(ceil_to(ceil_div(vectors, v.vectors), 32));
@@ -259,7 +261,7 @@ constexpr bool cut_ring(NormPlan& plan, const ops::RmsNormProblem& p, const core
 }
 
 inline constexpr int kNormBulkTileBytes = 4096;       // that a CTA has at least, of short rows
-inline constexpr int kNormBulkShareBytes = 64 << 10;  // that it has at most: rings have the longer rows
+inline constexpr int kNormBulkShareBytes = 48 << 10;  // that it has at most: rings have the longer rows
 inline constexpr int kNormBulkVectors = 4;            // of a thread, about
 
 constexpr bool cut_bulk_forward(NormPlan& plan, const ops::RmsNormProblem& p,
@@ -317,7 +319,7 @@ inline NormPlan plan_rms_norm(const ops::RmsNormProblem& p, const core::DevicePr
     plan.cluster = 1;
     if (may(NormForm::rows) && !(bulk && v.single) && cut_rows(plan, p.hidden, device)) {
       const int64_t n = ceil_div(p.hidden, norm_elements(v)), spare = int64_t{plan.lanes} * v.vectors - n;
-      if (!bulk || (v.backward ? n <= kNormMostLanes : plan.lanes <= 256 && 6 * spare <= n)) return true;
+      if (!bulk || (v.backward ? n <= kNormMostLanes : plan.lanes <= 256 && 5 * spare <= n)) return true;
     }
     if (bulk) {
       plan = none;

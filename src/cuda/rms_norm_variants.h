@@ -13,10 +13,11 @@ enum class NormForm : uint8_t { rows, loop, bulk };
 
 inline constexpr int kNormMostCluster = 8;  // the portable limit
 // Vectors of a thread: those of its row in registers, or of its sums for dweight.
-inline constexpr int kNormForwardVectors[] = {2, 4, 8}, kNormForwardExact[] = {5, 7};
+inline constexpr int kNormForwardVectors[] = {2, 4, 8};
 inline constexpr int kNormBackwardVectors[] = {1, 2};
 inline constexpr int kNormRingVectors[] = {2, 4}, kNormForwardRingVectors = 4;
-inline constexpr int kNormShiftedVectors = 2;  // backward, of rows that begin anywhere
+// Backward, of rows that begin anywhere: with an add a CTA of more threads would be alone on its SM.
+constexpr int norm_shifted_vectors(bool add) { return add ? 4 : 2; }
 inline constexpr int kNormForwardSingles = 8, kNormBackwardSingles = 4;  // single elements
 inline constexpr int kNormRingThreads = 512;  // that sum and write, at most; one warp more loads
 inline constexpr int kNormMostSlots = 8;
@@ -55,8 +56,6 @@ constexpr void each_variant(Add&& add) {
       v.backward = backward;
       for (int vectors : kNormForwardVectors)
         if (!backward) take(NormForm::rows, false, vectors);
-      for (int vectors : kNormForwardExact)
-        if (!backward) take(NormForm::rows, false, vectors);
       for (int vectors : kNormBackwardVectors)
         if (backward) take(NormForm::rows, false, vectors);
       take(NormForm::rows, true, backward ? kNormBackwardSingles : kNormForwardSingles);
@@ -64,7 +63,7 @@ constexpr void each_variant(Add&& add) {
       for (int vectors : kNormRingVectors)
         if (backward) take(NormForm::bulk, false, vectors);
       if (backward) {
-        take(NormForm::bulk, true, kNormShiftedVectors);
+        take(NormForm::bulk, true, norm_shifted_vectors(v.add));
       } else {
         for (int vectors : {0, kNormForwardRingVectors})
           for (bool single : {false, true}) take(NormForm::bulk, single, vectors);
@@ -144,16 +143,17 @@ constexpr int norm_registers(NormForm form, bool add, bool wide, bool backward, 
     // For Blackwell the compiler needs some more.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1000
     if (!backward && vectors == 0) return 48 + (more ? 24 + 8 * more : 0) + (single ? 16 : 0);
+    if (backward && single && more > 1) return 136;
 #endif
     if (!backward) return vectors == 0 ? 40 + 8 * more + (single ? 16 : 0) : single ? 112 : 72;
     const int columns = vectors * elements;
-    return columns <= 8 ? 64 + 8 * more : columns <= 16 ? 80 + (more ? 8 + 8 * more : 0) : 120;
+    return columns <= 8 ? 64 + 8 * more : columns <= 16 ? 80 + (more ? 8 + 8 * more : 0) : single ? 128 : 120;
   }
   if (form == NormForm::loop) return backward ? 80 + 8 * more : 48;
   if (single) return backward ? 96 : 80;
   if (backward) return vectors == 1 ? 64 + 16 * more : 112 + 16 * more + (more > 1 ? 8 : 0);
-  if (vectors > 4) return 48 + 10 * vectors + 8 * more * (vectors - 2);
-  return vectors == 2 ? 56 + 8 * more : 88 + 16 * more;
+  if (vectors > 4) return 128 + 48 * more;
+  return vectors == 2 ? 48 + 8 * more : 80 + 16 * more;
 }
 constexpr int norm_registers(const NormVariant& v) {
   return norm_registers(v.form, v.add, v.sum_dtype != v.dtype, v.backward, v.single, v.vectors,

@@ -110,25 +110,27 @@ __device__ __forceinline__ int64_t norm_partial_at(const NormParams& p, int row)
   return row * p.partial_pitch + (kShifted ? (p.partial_off + row * p.partial_step) & p.partial_mask : 0);
 }
 
-// dweight: the partials of each column in a fixed order. A CTA has blocks of `columns` of them, E a thread; as many of its warps
-// as there is work for take turns at the rows. `scratch`: `columns` floats for each warp.
+// dweight: the partials of each column in a fixed order. A CTA has blocks of `columns` of them (a power of 2), E a thread; as
+// many of its warps as there is work for take turns at the rows. `scratch`: `columns` floats for each warp. All CTAs wait for
+// this code and come to it cold: it has few lines and no divisions.
 template <bool kShifted>
 __device__ __forceinline__ void norm_finish(const NormParams& p, int columns, float* scratch) {
   constexpr int E = kShifted ? 1 : 4, kAtOnce = kShifted ? 8 : 4;  // loads of a thread that are on their way
   const int thread = threadIdx.y * blockDim.x + threadIdx.x, warp = thread / 32, in_warp = thread % 32;
-  const int all_warps = blockDim.x * blockDim.y / 32, across = columns / E;  // threads of a row
+  const int all_warps = blockDim.x * blockDim.y / 32;
+  const int across = columns / E, across_bits = 31 - __clz(across);  // threads of a row
   const int count = p.partials_count;
-  const int warps = min((count * across + 32 * kAtOnce - 1) / (32 * kAtOnce), all_warps);
-  const int lanes = warps * 32 / across;
+  const int warps = min(((count << across_bits) + 32 * kAtOnce - 1) / (32 * kAtOnce), all_warps);
+  const int lanes = warps * 32 >> across_bits;
   for (int64_t block = static_cast<int64_t>(blockIdx.x) * columns; block < p.hidden;
        block += static_cast<int64_t>(gridDim.x) * columns) {
     if (warp < warps) {
-      const int first = thread % across * E;
+      const int first = (thread & (across - 1)) * E;
       const int left = static_cast<int>(min(p.hidden - block, static_cast<int64_t>(columns))) - first;
       float sum[E] = {};
       if (left > 0) {
         const float* const column = p.partials + block + first;
-        for (int row = thread / across; row < count; row += kAtOnce * lanes) {
+        for (int row = thread >> across_bits; row < count; row += kAtOnce * lanes) {
           float part[kAtOnce][E] = {};
 #pragma unroll
           for (int i = 0; i < kAtOnce; ++i) {
@@ -201,9 +203,6 @@ __device__ __forceinline__ void norm_backward_rows(const NormParams& p) {
   const auto place = [&](int v) { return min(column(v), last); };
   const bool has_dy = !kAdd || p.has_dy;
   float w[V][N], dweight[V][N] = {};
-#pragma unroll
-  for (int v = 0; v < V; ++v) { norm_factors<TW, N>(p, place(v), w[v]); }
-
   const int group = blockIdx.x, stride = p.groups * static_cast<int>(blockDim.y);
   NormGradients<TX, TS, kAdd, N> now[V], next[V];
   float rstd = 0, next_rstd = 0;
@@ -232,6 +231,8 @@ __device__ __forceinline__ void norm_backward_rows(const NormParams& p) {
 
   int row = group * static_cast<int>(blockDim.y) + static_cast<int>(threadIdx.y), turn = 0;
   load(min(row, p.rows - 1), now, rstd);
+#pragma unroll
+  for (int v = 0; v < V; ++v) norm_factors<TW, N>(p, place(v), w[v]);
   const auto step = [&](bool is_last) {
     const bool on = row < p.rows;
     float sum = 0;

@@ -73,7 +73,7 @@ __device__ __forceinline__ void norm_forward_rows(const NormParams& p) {
     for (int v = 0; v < V; ++v) s[v] = norm_load<TS, N>(norm_element<TS, N>(in, at(v), p.tensor[kX].column));
   }
   // Some weights at a time, as registers allow; the first ones while the row is on its way.
-  constexpr int kWeights = V < 4 ? V : 4;
+  constexpr int kMost = sizeof(TW) > sizeof(TX) ? 2 : 4, kWeights = V < kMost ? V : kMost;
   Elements<TW, N> w[kWeights];
 #pragma unroll
   for (int v = 0; v < kWeights; ++v) w[v] = norm_load_weight<TW, N>(p, at(v));
