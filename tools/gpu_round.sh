@@ -78,8 +78,9 @@ norm_parts() {
     part "bench-$op-$dtype" 120 "$brim" bench --backend cuda --op "$op" --dtype $dtype --quick --json "$out/$op-$device-$dtype.json"
   done
   [ -z "${BRIM_PEERS:-}" ] || norm_peers "$op" "" 8192 4096 1024 8192
+  [ -z "${BRIM_PEERS:-}" ] || norm_peers "$op" -chain 8192 4096 --layout chain
 }
-# norm_peers <op> <of the name> <rows> <hidden>...
+# norm_peers <op> <of the name> <rows> <hidden>... [option]...
 norm_peers() {
   local op=$1 name=$2 rows=$3
   shift 3

@@ -74,6 +74,24 @@ def test_the_default_lists_of_the_norms():
         assert ({64, 128, 256} <= {c.hidden for c in cases}) == (op.NAME == "rms_norm")
 
 
+def test_a_chain_of_calls(tmp_path):
+    """Each takes the last one's results, and a sample is the time of one."""
+    setup = norms.Case("add_rms_norm", 5, 32, torch.float64, "chain").prepare(torch.device("cpu"))
+    t = setup.tensors.leaves()
+    y, total = t.x, t.residual
+    for _ in range(16):
+        y, total = norm_providers.add_norm(y, total, t.weight)
+    want = torch.autograd.grad((y, total), t.trained(), t.gradients())
+    for provider in norm_providers.BrimAdd(), norm_providers.TorchAdd():
+        for a, b in zip(setup.call(provider, "full", True)(), want):
+            torch.testing.assert_close(a, b)
+    file = tmp_path / "rows.json"
+    assert cli.main([*NORM, "--layout", "chain", "--provider", "brim", "torch", "--json", str(file)]) == 0
+    rows = json.loads(file.read_text())["benchmarks"]
+    assert {row["mode"] for row in rows} == {"full"} and {row["layout"] for row in rows} == {"chain"}
+    assert {(row["op"], row["provider"]) for row in rows} == {(op, p) for op in NORM_MOVES for p in ("brim", "torch", "copy")}
+
+
 @needs_cuda
 def test_every_clock_of_cuda_for_the_norms(tmp_path):
     file = tmp_path / "rows.json"

@@ -44,6 +44,10 @@ def test_the_host_clock_counts_calls_and_nothing_else():
     queueing = timing.HostClock(calls=4, synchronize=lambda: log.append("wait"), now=lambda: now[0]).sampler(call)
     log.clear()
     assert queueing() == pytest.approx(5, rel=1e-3) and log == ["wait"] + ["call"] * 4
+    # A call that makes several is made less often, and a sample is the time of one.
+    several = timing.HostClock(calls=8, now=lambda: now[0]).sampler(call, calls=4)
+    log.clear()
+    assert several() == pytest.approx(5 / 4, rel=1e-3) and log == ["call"] * 2
     one = timing.HostClock(flush, now=lambda: now[0]).sampler(call)
     log.clear()
     assert one() == pytest.approx(5, rel=1e-3) and log == ["flush", "call"]

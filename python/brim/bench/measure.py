@@ -30,6 +30,7 @@ class Row:
     bytes: int
     in_place: bool = False
     grad: bool = False  # autograd records the call
+    calls: int = 1  # that `call` makes; the times are those of one
     path: str = ""
     copies: tuple = ()  # of a copy: what walls.py is to run
     device: str = ""
@@ -125,7 +126,7 @@ class Measurement:
                 in_place = setup.is_in_place(provider, grad)
                 if in_place and grad and clock == "host":  # needs new inputs for each of the calls in a row
                     continue
-                lane = self._row(clock, mode, provider.name, in_place=in_place, grad=grad)
+                lane = self._row(clock, mode, provider.name, in_place=in_place, grad=grad, calls=self.case.calls)
                 try:
                     if clock == "eager" and grad:
                         lane.prepare, lane.call = setup.fresh_call(provider)
@@ -170,7 +171,7 @@ class Measurement:
             if key in samplers:
                 continue
             try:
-                samplers[key] = self.clocks[clock].sampler(lane.call, lane.grad, lane.prepare)
+                samplers[key] = self.clocks[clock].sampler(lane.call, lane.grad, lane.prepare, lane.calls)
             except Exception as error:
                 self.outcome.leave_out(f"{lane.title}, {lane.mode}, {clock}", reason(error), lane.provider)
         short = clock == "graph" and min(lane.bytes for lane in lanes) < SHORT_BYTES

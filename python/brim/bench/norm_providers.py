@@ -30,6 +30,10 @@ class Tensors:
         leaf = lambda x: None if x is None else x.detach().requires_grad_()
         return dataclasses.replace(self, x=leaf(self.x), residual=leaf(self.residual), weight=leaf(self.weight))
 
+    def after(self, y, total=None):
+        """What the next call takes."""
+        return Tensors(y, total, self.weight, self.dy, self.dsum)
+
     def trained(self):
         return [x for x in (self.x, self.residual, self.weight) if x is not None]
 

@@ -28,6 +28,7 @@ class Case:
     head_dim: int
     dtype: torch.dtype = torch.bfloat16
     layout: str = "bshd"
+    calls = 1  # in a call that is timed
 
     op = NAME
 

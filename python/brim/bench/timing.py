@@ -86,10 +86,11 @@ class Clock:
     def start(self):
         """Before the samplers of a run are made."""
 
-    def sampler(self, call, grad=False, prepare=None):
+    def sampler(self, call, grad=False, prepare=None, calls=1):
         """A function that takes one sample of `call`, which is made ready here; `grad` is its grad mode.
 
         prepare: what must be done before each call and is not timed (only where calls are timed one by one).
+        calls: how many calls of an op `call` makes; a sample is the time of one.
         """
         raise NotImplementedError
 
@@ -107,7 +108,7 @@ class GraphClock(Clock):
         """Before the samplers of a run, whose replays come one after the other and may share memory."""
         self._pool = torch.cuda.graph_pool_handle()
 
-    def sampler(self, call, grad=False, prepare=None):
+    def sampler(self, call, grad=False, prepare=None, calls=1):
         with torch.set_grad_enabled(grad):
             for _ in range(3):
                 call()
@@ -122,7 +123,7 @@ class GraphClock(Clock):
             graph.replay()
             end.record()
             end.synchronize()
-            return begin.elapsed_time(end) * 1e3
+            return begin.elapsed_time(end) * 1e3 / calls
 
         return sample
 
@@ -150,7 +151,7 @@ class EagerClock(Clock):
     def __init__(self, flush):
         self._flush = flush
 
-    def sampler(self, call, grad=False, prepare=None):
+    def sampler(self, call, grad=False, prepare=None, calls=1):
         prepare = prepare or (lambda: None)
         with torch.set_grad_enabled(grad):
             for _ in range(3):
@@ -169,7 +170,7 @@ class EagerClock(Clock):
                 call()
                 end.record()
                 end.synchronize()
-            return begin.elapsed_time(end) * 1e3
+            return begin.elapsed_time(end) * 1e3 / calls
 
         return sample
 
@@ -182,10 +183,11 @@ class HostClock(Clock):
         self._flush, self._synchronize, self._now = flush, synchronize, now
         self._calls = calls if flush is None else 1
 
-    def sampler(self, call, grad=False, prepare=None):
+    def sampler(self, call, grad=False, prepare=None, calls=1):
         with torch.set_grad_enabled(grad):
             for _ in range(2 if self._flush else 10):
                 call()
+        times = max(1, self._calls // calls)
 
         def sample():
             with torch.set_grad_enabled(grad):
@@ -193,9 +195,9 @@ class HostClock(Clock):
                     self._flush()
                 self._synchronize()
                 start = self._now()
-                for _ in range(self._calls):
+                for _ in range(times):
                     call()
-                return (self._now() - start) * 1e6 / self._calls
+                return (self._now() - start) * 1e6 / (times * calls)
 
         return sample
 
